@@ -136,3 +136,12 @@ type Return struct {
 	Status      Status
 	Version     int64
 }
+
+// Delivery is one message as a consumer gets it from Kafka. When Malformed is set, Pending holds only what could
+// be read, at least partition and offset, and the message can never succeed.
+type Delivery struct {
+	Pending
+	Malformed error
+	Raw       []byte    // the message value, as it came
+	Arrived   time.Time // broker time of the message
+}

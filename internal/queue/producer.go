@@ -1,0 +1,109 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+
+	"seckill/internal/sale"
+)
+
+// Producer publishes order messages and dead letters.
+type Producer struct {
+	o      Options
+	orders *kafka.Writer
+	dead   *kafka.Writer
+}
+
+// NewProducer returns a producer. It connects lazily; see Topics.Ensure.
+func NewProducer(o Options) *Producer {
+	o = o.withDefaults()
+	return &Producer{o: o, orders: newWriter(o, o.OrdersTopic), dead: newWriter(o, o.DeadTopic)}
+}
+
+func newWriter(o Options, topic string) *kafka.Writer {
+	return &kafka.Writer{
+		Addr:         kafka.TCP(o.Brokers...),
+		Topic:        topic,
+		Balancer:     &kafka.Hash{}, // by key: one user, one partition, in order (FS-042)
+		RequiredAcks: kafka.RequireAll,
+		BatchTimeout: o.BatchTimeout,
+		BatchSize:    o.BatchSize,
+		BatchBytes:   o.BatchBytes,
+		// The writer's own retries may deliver twice. That is harmless: the consumer decides a token once (R1).
+		MaxAttempts:            3,
+		WriteBackoffMin:        20 * time.Millisecond,
+		WriteBackoffMax:        200 * time.Millisecond,
+		WriteTimeout:           o.PublishTimeout,
+		ReadTimeout:            o.PublishTimeout,
+		AllowAutoTopicCreation: false,
+		Transport:              transport(o),
+	}
+}
+
+// Publish writes the messages of these reservations, keyed by user, and waits until all in-sync replicas have them
+// or PublishTimeout has passed. The result is nil when all are acknowledged; otherwise it has one entry for each
+// reservation, nil where acknowledged. An error means "uncertain": the message may still arrive (R3, FS-006).
+func (p *Producer) Publish(ctx context.Context, rs []sale.Reservation) []error {
+	if len(rs) == 0 {
+		return nil
+	}
+	msgs := make([]kafka.Message, len(rs))
+	for i := range rs {
+		msgs[i] = kafka.Message{Key: strconv.AppendInt(nil, rs[i].UserID, 10), Value: Encode(rs[i])}
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.o.PublishTimeout)
+	defer cancel()
+	err := p.orders.WriteMessages(ctx, msgs...)
+	if err == nil {
+		return nil
+	}
+	errs := make([]error, len(rs))
+	var each kafka.WriteErrors
+	if errors.As(err, &each) && len(each) == len(rs) {
+		for i, e := range each {
+			if e != nil {
+				errs[i] = fmt.Errorf("publish order: %w: %w", sale.ErrUncertain, e)
+			}
+		}
+		return errs
+	}
+	for i := range errs {
+		errs[i] = fmt.Errorf("publish order: %w: %w", sale.ErrUncertain, err)
+	}
+	return errs
+}
+
+// Park writes a message that can never succeed to the dead letter topic, with its reason and where it came from
+// (S11). It returns once the replicas have it.
+func (p *Producer) Park(ctx context.Context, d sale.Delivery, reason string) error {
+	key := []byte("unknown")
+	if d.UserID > 0 {
+		key = strconv.AppendInt(nil, d.UserID, 10)
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.o.PublishTimeout)
+	defer cancel()
+	err := p.dead.WriteMessages(ctx, kafka.Message{
+		Key: key, Value: d.Raw,
+		Headers: []kafka.Header{
+			{Key: "reason", Value: []byte(reason)},
+			{Key: "origin-topic", Value: []byte(p.o.OrdersTopic)},
+			{Key: "origin-partition", Value: strconv.AppendInt(nil, int64(d.Partition), 10)},
+			{Key: "origin-offset", Value: strconv.AppendInt(nil, d.Offset, 10)},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("park dead letter: %w", err)
+	}
+	return nil
+}
+
+// Close flushes what is being written and closes the connections. It is bounded by PublishTimeout for each write
+// in flight (FS-044).
+func (p *Producer) Close() error {
+	return errors.Join(p.orders.Close(), p.dead.Close())
+}

@@ -1,0 +1,400 @@
+// Package queuetest is the conformance suite of the queue: what every broker that the product runs on must do.
+// It is run against the embedded stand-in and against real Apache Kafka.
+package queuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/shopspring/decimal"
+
+	"seckill/internal/queue"
+	"seckill/internal/sale"
+)
+
+// Run runs the suite against these brokers. Every test makes topics and groups of its own.
+func Run(t *testing.T, brokers []string) {
+	tests := map[string]func(*testing.T, queue.Options){
+		"S10 FS-043 first publish to fresh topics is read": testFirstPublish,
+		"FS-042 one key keeps partition and order":          testOrderPerKey,
+		"FS-046 an unfinished batch comes again":            testUnfinishedComesAgain,
+		"FS-047 FS-061 a member that leaves hands over":     testHandOver,
+		"FS-062 what came before the first commit is read":  testFromTheStart,
+		"FS-051 malformed messages come with what is known": testMalformed,
+		"R10 end and committed offsets":                     testOffsets,
+		"S10 fewer partitions than configured is an error":  testTooFewPartitions,
+		"FS-037 an idle publish does not wait a second":     testIdlePublish,
+		"FS-049 members come and go, nothing is missed":     testChurn,
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := fmt.Sprintf("t%d", time.Now().UnixNano())
+			test(t, queue.Options{
+				Brokers: brokers, OrdersTopic: id + ".orders", DeadTopic: id + ".dead", ResultsTopic: id + ".results", Group: id,
+			})
+		})
+	}
+}
+
+func reservation(n int64) sale.Reservation {
+	return sale.Reservation{
+		Token: fmt.Sprintf("token%d", n), UserID: n, ActivityID: "A", CommodityID: "C", Price: decimal.New(1999, -2),
+		Quantity: 1, Epoch: 3, At: time.UnixMilli(1_700_000_000_000 + n).UTC(),
+	}
+}
+
+func ensure(t *testing.T, o queue.Options) *queue.Topics {
+	t.Helper()
+	topics := queue.NewTopics(o)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := topics.Ensure(ctx); err != nil {
+		t.Fatalf("ensure topics: %v", err)
+	}
+	return topics
+}
+
+func producer(t *testing.T, o queue.Options) *queue.Producer {
+	p := queue.NewProducer(o)
+	t.Cleanup(func() { _ = p.Close() })
+	return p
+}
+
+func publish(t *testing.T, p *queue.Producer, from, to int64) {
+	t.Helper()
+	var rs []sale.Reservation
+	for n := from; n < to; n++ {
+		rs = append(rs, reservation(n))
+	}
+	for _, err := range p.Publish(t.Context(), rs) {
+		if err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+	}
+}
+
+// sink collects deliveries and tells when as many distinct tokens as wanted have come.
+type sink struct {
+	mu    sync.Mutex
+	got   []sale.Delivery
+	seen  map[string]int
+	want  int
+	done  chan struct{}
+	fired bool
+}
+
+func newSink(want int) *sink { return &sink{seen: map[string]int{}, want: want, done: make(chan struct{})} }
+
+func (s *sink) handle(_ context.Context, batch []sale.Delivery) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, d := range batch {
+		s.got = append(s.got, d)
+		key := d.Token
+		if d.Malformed != nil {
+			key = fmt.Sprintf("malformed-%d-%d", d.Partition, d.Offset)
+		}
+		s.seen[key]++
+	}
+	if len(s.seen) >= s.want && !s.fired {
+		s.fired = true
+		close(s.done)
+	}
+	return nil
+}
+
+func (s *sink) wait(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(40 * time.Second):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		t.Fatalf("got %d of %d messages", len(s.seen), s.want)
+	}
+}
+
+// member runs a group member until stop is called; stop returns once it has left.
+func member(t *testing.T, o queue.Options, h queue.Handler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = queue.NewGroup(o).Run(ctx, h)
+	}()
+	stop = func() {
+		cancel()
+		select {
+		case <-done:
+		case <-time.After(15 * time.Second):
+			t.Error("member did not leave within 15 s")
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func testFirstPublish(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	publish(t, producer(t, o), 1, 101)
+	s := newSink(100)
+	member(t, o, s.handle)
+	s.wait(t)
+	for _, d := range s.got {
+		want := reservation(d.UserID)
+		if d.Malformed != nil || d.Token != want.Token || !d.Price.Equal(want.Price) || !d.At.Equal(want.At) || d.Epoch != 3 {
+			t.Fatalf("got %+v, want %+v", d, want)
+		}
+	}
+}
+
+func testOrderPerKey(t *testing.T, o queue.Options) {
+	o.Partitions = 8
+	ensure(t, o)
+	p := producer(t, o)
+	const users = 200
+	for round := range 2 {
+		var rs []sale.Reservation
+		for n := int64(1); n <= users; n++ {
+			r := reservation(n)
+			r.Token = fmt.Sprintf("u%d-%d", n, round)
+			rs = append(rs, r)
+		}
+		if errs := p.Publish(t.Context(), rs); errs != nil {
+			t.Fatalf("publish: %v", errs)
+		}
+	}
+	s := newSink(2 * users)
+	member(t, o, s.handle)
+	s.wait(t)
+	first := map[int64]sale.Delivery{}
+	parts := map[int]bool{}
+	for _, d := range s.got {
+		parts[d.Partition] = true
+		f, ok := first[d.UserID]
+		if !ok {
+			first[d.UserID] = d
+			if d.Token != fmt.Sprintf("u%d-0", d.UserID) {
+				t.Fatalf("user %d: second message came first", d.UserID)
+			}
+			continue
+		}
+		if f.Partition != d.Partition || f.Offset >= d.Offset {
+			t.Fatalf("user %d: partitions %d and %d, offsets %d and %d", d.UserID, f.Partition, d.Partition, f.Offset, d.Offset)
+		}
+	}
+	if len(parts) != 8 {
+		t.Fatalf("%d of 8 partitions used", len(parts))
+	}
+}
+
+func testUnfinishedComesAgain(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	publish(t, producer(t, o), 1, 21)
+	s := newSink(20)
+	var mu sync.Mutex
+	failed := map[int]bool{}
+	member(t, o, func(ctx context.Context, batch []sale.Delivery) error {
+		mu.Lock()
+		first := !failed[batch[0].Partition]
+		failed[batch[0].Partition] = true
+		mu.Unlock()
+		if first {
+			return errors.New("the database is away")
+		}
+		return s.handle(ctx, batch)
+	})
+	s.wait(t)
+}
+
+func testHandOver(t *testing.T, o queue.Options) {
+	topics := ensure(t, o)
+	publish(t, producer(t, o), 1, 51)
+	one := newSink(50)
+	stop := member(t, o, one.handle)
+	one.wait(t)
+	stop()
+	publish(t, producer(t, o), 51, 61)
+	two := newSink(10)
+	start := time.Now()
+	stop = member(t, o, two.handle)
+	two.wait(t)
+	if waited := time.Since(start); waited > 10*time.Second {
+		t.Errorf("the group was not free at once: %v", waited)
+	}
+	stop()
+	for _, d := range two.got {
+		if d.UserID <= 50 {
+			t.Errorf("user %d was finished and committed, yet came again", d.UserID)
+		}
+	}
+	ends, err := topics.EndOffsets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	committed, err := topics.Committed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, end := range ends {
+		if committed[p] != end {
+			t.Errorf("partition %d: committed %d, end %d", p, committed[p], end)
+		}
+	}
+}
+
+func testFromTheStart(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	stop := member(t, o, func(context.Context, []sale.Delivery) error { return nil })
+	stop()
+	publish(t, producer(t, o), 1, 31)
+	s := newSink(30)
+	member(t, o, s.handle)
+	s.wait(t)
+}
+
+func testMalformed(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	w := &kafka.Writer{Addr: kafka.TCP(o.Brokers...), Topic: o.OrdersTopic, BatchTimeout: time.Millisecond, RequiredAcks: kafka.RequireAll}
+	t.Cleanup(func() { _ = w.Close() })
+	good := queue.Encode(reservation(7))
+	bad := [][]byte{[]byte("not-json {{{"), {}, nil, []byte(`{"v":1,"requestToken":"tok9","userId":9,"activityId":"A","quantity":-1}`)}
+	msgs := []kafka.Message{{Key: []byte("7"), Value: good}}
+	for _, b := range bad {
+		msgs = append(msgs, kafka.Message{Key: []byte("7"), Value: b})
+	}
+	msgs = append(msgs, kafka.Message{Key: []byte("8"), Value: queue.Encode(reservation(8))})
+	if err := w.WriteMessages(t.Context(), msgs...); err != nil {
+		t.Fatal(err)
+	}
+	p := producer(t, o)
+	s := newSink(6)
+	member(t, o, func(ctx context.Context, batch []sale.Delivery) error {
+		for _, d := range batch {
+			if d.Malformed != nil {
+				if err := p.Park(ctx, d, "malformed"); err != nil {
+					return err
+				}
+			}
+		}
+		return s.handle(ctx, batch)
+	})
+	s.wait(t)
+	malformed := 0
+	for _, d := range s.got {
+		if d.Malformed == nil {
+			continue
+		}
+		malformed++
+		if !errors.Is(d.Malformed, queue.ErrMalformed) {
+			t.Errorf("error is %v", d.Malformed)
+		}
+		if d.Token == "tok9" && d.UserID != 9 {
+			t.Errorf("the readable part is lost: %+v", d)
+		}
+	}
+	if malformed != 4 {
+		t.Errorf("%d malformed, want 4", malformed)
+	}
+	r := kafka.NewReader(kafka.ReaderConfig{Brokers: o.Brokers, Topic: o.DeadTopic, Partition: 0, MaxWait: 100 * time.Millisecond})
+	defer func() { _ = r.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var reasons []string
+	for range 4 {
+		m, err := r.ReadMessage(ctx)
+		if err != nil {
+			t.Fatalf("read dead letters: %v", err)
+		}
+		for _, h := range m.Headers {
+			if h.Key == "reason" {
+				reasons = append(reasons, string(h.Value))
+			}
+		}
+	}
+	if !slices.Equal(reasons, []string{"malformed", "malformed", "malformed", "malformed"}) {
+		t.Errorf("reasons %v", reasons)
+	}
+}
+
+func testOffsets(t *testing.T, o queue.Options) {
+	topics := ensure(t, o)
+	committed, err := topics.Committed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, err := topics.EndOffsets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ends) != 3 || len(committed) != 3 {
+		t.Fatalf("ends %v, committed %v; want 3 partitions each", ends, committed)
+	}
+	for p := range ends {
+		if ends[p] != 0 || committed[p] != 0 {
+			t.Errorf("fresh partition %d: end %d, committed %d", p, ends[p], committed[p])
+		}
+	}
+	publish(t, producer(t, o), 1, 41)
+	ends, err = topics.EndOffsets(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, end := range ends {
+		sum += end
+	}
+	if sum != 40 {
+		t.Errorf("end offsets sum to %d, want 40", sum)
+	}
+}
+
+func testTooFewPartitions(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	o.Partitions = 12
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := queue.NewTopics(o).Ensure(ctx); err == nil {
+		t.Fatal("3 partitions accepted where 12 are configured")
+	}
+}
+
+func testIdlePublish(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	p := producer(t, o)
+	publish(t, p, 1, 2) // connects
+	best := time.Hour
+	for n := int64(2); n < 12; n++ {
+		start := time.Now()
+		publish(t, p, n, n+1)
+		best = min(best, time.Since(start))
+	}
+	if best > 500*time.Millisecond {
+		t.Errorf("the fastest of ten idle publishes took %v: the one-second batch default is on", best)
+	}
+	t.Logf("fastest idle publish: %v", best)
+}
+
+func testChurn(t *testing.T, o queue.Options) {
+	ensure(t, o)
+	const messages = 2000
+	s := newSink(messages)
+	member(t, o, s.handle)
+	p := producer(t, o)
+	for round := range int64(4) {
+		stop := member(t, o, s.handle)
+		publish(t, p, round*messages/4, (round+1)*messages/4)
+		stop()
+	}
+	s.wait(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.Logf("%d messages, %d deliveries", messages, len(s.got))
+}

@@ -1,0 +1,204 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+// Topics creates and checks the topics, and reads their offsets.
+type Topics struct {
+	o      Options
+	client *kafka.Client
+}
+
+// NewTopics returns the topic administrator. It connects lazily.
+func NewTopics(o Options) *Topics {
+	o = o.withDefaults()
+	return &Topics{o: o, client: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: 10 * time.Second, Transport: transport(o)}}
+}
+
+func transport(o Options) *kafka.Transport {
+	return &kafka.Transport{
+		DialTimeout: o.DialTimeout,
+		ClientID:    "seckill",
+		// Idle connections close well before middle boxes forget them (FS-040).
+		IdleTimeout: 30 * time.Second,
+		MetadataTTL: 5 * time.Second,
+	}
+}
+
+// Ensure creates the topics that are missing and checks those that are there: an orders topic with fewer partitions
+// or replicas than configured is an error that says so, since keys would move if partitions were added silently. It
+// returns once every partition has a leader, so that the first publish works (FS-043).
+func (t *Topics) Ensure(ctx context.Context) error {
+	for _, topic := range t.topics() {
+		if err := t.create(ctx, topic.name, topic.partitions); err != nil {
+			return fmt.Errorf("create topic %s: %w", topic.name, err)
+		}
+	}
+	for {
+		err := t.check(ctx)
+		var wait notYet
+		if !errors.As(err, &wait) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+type topicPlan struct {
+	name       string
+	partitions int
+}
+
+func (t *Topics) topics() []topicPlan {
+	return []topicPlan{{t.o.OrdersTopic, t.o.Partitions}, {t.o.DeadTopic, 1}, {t.o.ResultsTopic, t.o.Partitions}}
+}
+
+func (t *Topics) create(ctx context.Context, name string, partitions int) error {
+	res, err := t.client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{{
+		Topic: name, NumPartitions: partitions, ReplicationFactor: t.o.Replication,
+		ConfigEntries: []kafka.ConfigEntry{
+			{ConfigName: "min.insync.replicas", ConfigValue: strconv.Itoa(t.o.MinInSyncReplicas)},
+		},
+	}}})
+	if err != nil {
+		return err
+	}
+	if err := res.Errors[name]; err != nil && !errors.Is(err, kafka.TopicAlreadyExists) {
+		return err
+	}
+	return nil
+}
+
+type notYet struct{ what string }
+
+func (e notYet) Error() string { return "not ready yet: " + e.what }
+
+// check reads the metadata and compares it with the plan.
+func (t *Topics) check(ctx context.Context) error {
+	names := make([]string, 0, 3)
+	for _, topic := range t.topics() {
+		names = append(names, topic.name)
+	}
+	res, err := t.client.Metadata(ctx, &kafka.MetadataRequest{Topics: names})
+	if err != nil {
+		return fmt.Errorf("read topic metadata: %w", err)
+	}
+	if len(res.Topics) != len(names) {
+		return notYet{fmt.Sprintf("%d of %d topics known", len(res.Topics), len(names))}
+	}
+	for i, topic := range res.Topics {
+		if topic.Error != nil {
+			return notYet{topic.Name + ": " + topic.Error.Error()}
+		}
+		want := t.topics()[i].partitions
+		if topic.Name != names[i] {
+			return notYet{"answer for another topic: " + topic.Name}
+		}
+		if len(topic.Partitions) < want {
+			return fmt.Errorf("topic %s has %d partitions, configuration asks for %d: add them by hand, or lower queue.partitions",
+				topic.Name, len(topic.Partitions), want)
+		}
+		for _, p := range topic.Partitions {
+			if p.Error != nil || p.Leader.Host == "" {
+				return notYet{fmt.Sprintf("%s/%d has no leader", topic.Name, p.ID)}
+			}
+			if len(p.Replicas) < t.o.Replication {
+				return fmt.Errorf("topic %s partition %d has %d replicas, configuration asks for %d",
+					topic.Name, p.ID, len(p.Replicas), t.o.Replication)
+			}
+		}
+	}
+	return nil
+}
+
+// Ping reports whether a broker answers and every orders partition has a leader.
+func (t *Topics) Ping(ctx context.Context) error {
+	err := t.check(ctx)
+	var opErr net.Error
+	if errors.As(err, &opErr) {
+		return fmt.Errorf("kafka: %w", err)
+	}
+	return err
+}
+
+// EndOffsets returns, for each partition of the orders topic, the offset after its last message (R10).
+func (t *Topics) EndOffsets(ctx context.Context) (map[int]int64, error) {
+	parts, err := t.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reqs := make([]kafka.OffsetRequest, 0, len(parts))
+	for _, p := range parts {
+		reqs = append(reqs, kafka.LastOffsetOf(p))
+	}
+	res, err := t.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{t.o.OrdersTopic: reqs}})
+	if err != nil {
+		return nil, fmt.Errorf("list end offsets: %w", err)
+	}
+	ends := make(map[int]int64, len(parts))
+	for _, p := range res.Topics[t.o.OrdersTopic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("list end offset of partition %d: %w", p.Partition, p.Error)
+		}
+		ends[p.Partition] = p.LastOffset
+	}
+	if len(ends) != len(parts) {
+		return nil, fmt.Errorf("list end offsets: %d of %d partitions answered", len(ends), len(parts))
+	}
+	return ends, nil
+}
+
+// Committed returns, for each partition of the orders topic, the offset the group will read next; 0 where it has
+// committed none.
+func (t *Topics) Committed(ctx context.Context) (map[int]int64, error) {
+	parts, err := t.partitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := t.client.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: t.o.Group, Topics: map[string][]int{t.o.OrdersTopic: parts}})
+	if err != nil {
+		return nil, fmt.Errorf("fetch committed offsets: %w", err)
+	}
+	// A group that no member ever joined has read nothing.
+	if res.Error != nil && !errors.Is(res.Error, kafka.GroupIdNotFound) {
+		return nil, fmt.Errorf("fetch committed offsets: %w", res.Error)
+	}
+	committed := make(map[int]int64, len(parts))
+	for _, p := range parts {
+		committed[p] = 0
+	}
+	for _, p := range res.Topics[t.o.OrdersTopic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("committed offset of partition %d: %w", p.Partition, p.Error)
+		}
+		committed[p.Partition] = max(0, p.CommittedOffset)
+	}
+	return committed, nil
+}
+
+func (t *Topics) partitions(ctx context.Context) ([]int, error) {
+	res, err := t.client.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{t.o.OrdersTopic}})
+	if err != nil {
+		return nil, fmt.Errorf("read topic metadata: %w", err)
+	}
+	if len(res.Topics) != 1 || res.Topics[0].Error != nil || len(res.Topics[0].Partitions) == 0 {
+		return nil, fmt.Errorf("topic %s is not ready", t.o.OrdersTopic)
+	}
+	ids := make([]int, 0, len(res.Topics[0].Partitions))
+	for _, p := range res.Topics[0].Partitions {
+		ids = append(ids, p.ID)
+	}
+	return ids, nil
+}
