@@ -44,7 +44,8 @@ const kafkaPlugin = "org.apache.maven.plugins:maven-dependency-plugin:3.11.0:cop
 const kafkaDownloadLimit = 10 * time.Minute
 
 // KafkaLibs returns the folder that holds the broker's jars. The first call on a machine gets them through Maven into
-// the user's cache folder; test processes that call at the same time wait for the one that is at it.
+// the user's cache folder; test processes that call at the same time wait for the one that is at it. When they cannot be had, the error wraps
+// ErrNotInstalled.
 func KafkaLibs(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, kafkaDownloadLimit)
 	defer cancel()
@@ -65,7 +66,7 @@ func KafkaLibs(ctx context.Context) (string, error) {
 		return libs, nil
 	}
 	if err := downloadKafka(ctx, base, libs); err != nil {
-		return "", fmt.Errorf("get kafka %s through Maven: %w", KafkaVersion, err)
+		return "", fmt.Errorf("get kafka %s through Maven: %w: %w", KafkaVersion, ErrNotInstalled, err)
 	}
 	return libs, nil
 }
@@ -74,7 +75,7 @@ func KafkaLibs(ctx context.Context) (string, error) {
 func downloadKafka(ctx context.Context, base, libs string) error {
 	mvn, err := exec.LookPath("mvn")
 	if err != nil {
-		return fmt.Errorf("mvn: %w", ErrNotInstalled)
+		return err
 	}
 	work, err := os.MkdirTemp(base, "download-")
 	if err != nil {

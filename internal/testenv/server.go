@@ -86,7 +86,7 @@ func (s *Server) awaitReady(ctx context.Context) error {
 		}
 		select {
 		case <-s.proc.done:
-			return fmt.Errorf("the process ended: %v", s.proc.err)
+			return errors.Join(errors.New("the process ended"), s.proc.err)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ctx.Err(), last)
 		case <-tick.C:
