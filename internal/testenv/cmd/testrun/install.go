@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -122,15 +123,25 @@ func aptInstall(ctx context.Context, packages []string) error {
 	defer undo()
 	env := []string{"DEBIAN_FRONTEND=noninteractive"}
 	lock := "DPkg::Lock::Timeout=300" // another apt may be at work
-	if err := runCommand(ctx, env, "apt-get", "-qq", "-o", lock, "update"); err != nil {
+	if err := runQuietly(ctx, env, "apt-get", "-qq", "-o", lock, "update"); err != nil {
 		return err
 	}
 	args := append([]string{"apt-get", "-qq", "-y", "-o", lock, "install", "--no-install-recommends"}, packages...)
-	if err := runCommand(ctx, env, args...); err != nil {
+	if err := runQuietly(ctx, env, args...); err != nil {
 		return err
 	}
 	fmt.Printf("installed in %.0f s\n", time.Since(start).Seconds())
 	return nil
+}
+
+// runQuietly shows the output only when the command fails: apt-get has a lot to say.
+func runQuietly(ctx context.Context, env []string, command ...string) error {
+	var out bytes.Buffer
+	err := runTo(ctx, &out, env, command...)
+	if err != nil {
+		fmt.Println(out.String())
+	}
+	return err
 }
 
 // forbidServices puts up a policy that forbids starting services (exit code 101), unless the machine has its own, and
