@@ -100,7 +100,7 @@ func (k kafkaSetup) start(ctx context.Context, id int, ports []*port) (*Server, 
 	format := exec.CommandContext(ctx, k.java, slices.Concat(jvm, []string{
 		"-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "-t", k.clusterID, "-c", conf,
 	})...)
-	format.SysProcAttr = childAttr()
+	format.SysProcAttr = ChildAttr()
 	if out, err := format.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("format kafka storage: %w: %s", err, out), s.Close())
 	}

@@ -102,7 +102,7 @@ func installMariaDB(ctx context.Context, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, path, append(commonArgs(dir),
 		"--auth-root-authentication-method=normal", "--skip-test-db")...)
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = ChildAttr()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("install mariadb tables: %w: %s", err, out)
 	}

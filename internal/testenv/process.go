@@ -37,7 +37,7 @@ func (c command) start() (*process, error) {
 	cmd.Dir = c.dir
 	cmd.Env = append(os.Environ(), c.env...)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	cmd.SysProcAttr = childAttr()
+	cmd.SysProcAttr = ChildAttr()
 
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)

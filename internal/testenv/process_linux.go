@@ -2,11 +2,11 @@ package testenv
 
 import "syscall"
 
-// diesWithParent says that childAttr ends a server with its parent.
+// diesWithParent says that ChildAttr ends a server with its parent.
 const diesWithParent = true
 
-// childAttr lets the kernel kill the server when this process dies, and puts it into its own process group, so
+// ChildAttr lets the kernel kill the server when this process dies, and puts it into its own process group, so
 // that an interrupt typed at the terminal reaches the tests first and not the servers under them.
-func childAttr() *syscall.SysProcAttr {
+func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

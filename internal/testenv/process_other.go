@@ -4,10 +4,10 @@ package testenv
 
 import "syscall"
 
-// diesWithParent says that childAttr ends a server with its parent.
+// diesWithParent says that ChildAttr ends a server with its parent.
 const diesWithParent = false
 
-// childAttr has no parent-death signal outside Linux: a server outlives a test process that was killed.
-func childAttr() *syscall.SysProcAttr {
+// ChildAttr has no parent-death signal outside Linux: a server outlives a test process that was killed.
+func ChildAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }
