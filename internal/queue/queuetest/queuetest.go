@@ -21,7 +21,7 @@ import (
 // Run runs the suite against these brokers. Every test makes topics and groups of its own.
 func Run(t *testing.T, brokers []string) {
 	tests := map[string]func(*testing.T, queue.Options){
-		"S10 FS-043 first publish to fresh topics is read": testFirstPublish,
+		"S10 FS-043 first publish to fresh topics is read":  testFirstPublish,
 		"FS-042 one key keeps partition and order":          testOrderPerKey,
 		"FS-046 an unfinished batch comes again":            testUnfinishedComesAgain,
 		"FS-047 FS-061 a member that leaves hands over":     testHandOver,
@@ -90,7 +90,9 @@ type sink struct {
 	fired bool
 }
 
-func newSink(want int) *sink { return &sink{seen: map[string]int{}, want: want, done: make(chan struct{})} }
+func newSink(want int) *sink {
+	return &sink{seen: map[string]int{}, want: want, done: make(chan struct{})}
+}
 
 func (s *sink) handle(_ context.Context, batch []sale.Delivery) error {
 	s.mu.Lock()
