@@ -102,8 +102,8 @@ type Ledger interface {
 	DecisionOfUser(ctx context.Context, activityID string, userID int64) (*sale.Decision, error)
 	OrdersOfUser(ctx context.Context, userID int64, limit int, cursor string) (orders []sale.Order, next string, err error)
 	OrderByNo(ctx context.Context, orderNo string) (*sale.Order, error)
-	Pay(ctx context.Context, orderNo string, userID int64, at time.Time) (*sale.Order, bool, error)
-	Cancel(ctx context.Context, orderNo string, userID int64, at time.Time) (*sale.Order, bool, error)
+	Pay(ctx context.Context, orderNo string, userID int64, at time.Time, why string) (*sale.Order, bool, error)
+	Cancel(ctx context.Context, orderNo string, userID int64) (*sale.Order, bool, error)
 	MarkTold(ctx context.Context, token string, userID, version int64) error
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -114,7 +113,9 @@ func (g *Gateway) payOrder(ctx *fasthttp.RequestCtx, r request) error {
 	if g.demoLogin == nil {
 		return refuse(sale.CodeNotFound, "the demo payment is off here; see the order's payUrl")
 	}
-	return g.changeOrder(ctx, r, g.ledger.Pay)
+	return g.changeOrder(ctx, r, func(ctx context.Context, orderNo string, user int64) (*sale.Order, bool, error) {
+		return g.ledger.Pay(ctx, orderNo, user, g.now(), "demo payment")
+	})
 }
 
 // cancelOrder cancels an unpaid order; its unit is returned by the reconciler.
@@ -122,7 +123,7 @@ func (g *Gateway) cancelOrder(ctx *fasthttp.RequestCtx, r request) error {
 	return g.changeOrder(ctx, r, g.ledger.Cancel)
 }
 
-type orderChange func(ctx context.Context, orderNo string, userID int64, at time.Time) (*sale.Order, bool, error)
+type orderChange func(ctx context.Context, orderNo string, userID int64) (*sale.Order, bool, error)
 
 func (g *Gateway) changeOrder(ctx *fasthttp.RequestCtx, r request, change orderChange) error {
 	user, err := g.reader(ctx)
@@ -137,7 +138,7 @@ func (g *Gateway) changeOrder(ctx *fasthttp.RequestCtx, r request, change orderC
 	if _, err := g.ownOrder(sctx, r.params[0], user); err != nil {
 		return err
 	}
-	o, changed, err := change(sctx, r.params[0], user, g.now())
+	o, changed, err := change(sctx, r.params[0], user)
 	if errors.Is(err, sale.ErrWrongState) {
 		p := refuse(sale.CodeWrongStatus, "the order is in another state")
 		if o != nil {

@@ -1,0 +1,268 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/sale"
+)
+
+// Ledger decides. Its answer has the length and order of the batch. An error that is sale.ErrTransient leaves the
+// batch undecided, or its decision unknown: calling again finds out.
+type Ledger interface {
+	Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decision, error)
+}
+
+// Stock moves reservations to where their decisions say.
+type Stock interface {
+	Settle(ctx context.Context, activityID string, ds []sale.Decision) ([]sale.Settlement, error)
+}
+
+// Announcer tells users.
+type Announcer interface {
+	Results(ctx context.Context, rs []sale.UserResult) error
+}
+
+// DeadLetters parks what can never succeed.
+type DeadLetters interface {
+	Park(ctx context.Context, d sale.Delivery, reason string) error
+}
+
+// OrderNumbers makes order numbers. An error means that this process may make none now.
+type OrderNumbers interface {
+	Next(userID int64) (string, error)
+}
+
+// Config bounds the consumer. Zero values mean the defaults stated here.
+type Config struct {
+	RetryMin    time.Duration // first wait after a failure; default 20 ms
+	RetryMax    time.Duration // longest wait; default 2 s
+	CallTimeout time.Duration // of one Redis call; default 5 s
+	MaxAttempts int           // of one message that fails for no known reason, before it is parked; default 8
+}
+
+func (c Config) withDefaults() Config {
+	if c.RetryMin <= 0 {
+		c.RetryMin = 20 * time.Millisecond
+	}
+	if c.RetryMax <= 0 {
+		c.RetryMax = 2 * time.Second
+	}
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = 5 * time.Second
+	}
+	if c.MaxAttempts <= 0 {
+		c.MaxAttempts = 8
+	}
+	return c
+}
+
+// Consumer finishes batches.
+type Consumer struct {
+	cfg     Config
+	ledger  Ledger
+	stock   Stock
+	tell    Announcer
+	dead    DeadLetters
+	numbers OrderNumbers
+	metrics *metrics
+	log     *slog.Logger
+	stop    <-chan struct{} // closed when retries must end
+}
+
+// Deps are the parts a consumer is built from; all are required but Log.
+type Deps struct {
+	Ledger      Ledger
+	Stock       Stock
+	Announcer   Announcer
+	DeadLetters DeadLetters
+	Numbers     OrderNumbers
+	Metrics     prometheus.Registerer
+	Lag         func() map[int]int64 // for the metric
+	Log         *slog.Logger
+	Stop        <-chan struct{} // when closed, a batch that keeps failing is left to its next owner
+}
+
+// New builds a consumer; Handle is what the queue calls.
+func New(cfg Config, d Deps) *Consumer {
+	if d.Log == nil {
+		d.Log = slog.Default()
+	}
+	return &Consumer{
+		cfg: cfg.withDefaults(), ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
+		metrics: newMetrics(d.Metrics, d.Lag), log: d.Log, stop: d.Stop,
+	}
+}
+
+// Handle finishes a batch of one partition. It returns nil only when every delivery is decided, settled and told, or
+// parked; failures are retried whole, in place, until the consumer stops (S20, FS-046).
+func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
+	pending := make([]sale.Pending, 0, len(batch))
+	for _, d := range batch {
+		if d.Malformed == nil {
+			pending = append(pending, d.Pending)
+			continue
+		}
+		if err := c.park(ctx, d, "malformed: "+d.Malformed.Error()); err != nil {
+			return err
+		}
+	}
+	if len(pending) == 0 {
+		return nil
+	}
+	decisions, err := c.decide(ctx, pending, batch)
+	if err != nil {
+		return err
+	}
+	if err := c.settle(ctx, decisions); err != nil {
+		return err
+	}
+	return c.announce(ctx, decisions)
+}
+
+// decide commits the batch. One that fails for no known reason is split, so that one bad message costs only itself.
+func (c *Consumer) decide(ctx context.Context, pending []sale.Pending, batch []sale.Delivery) ([]sale.Decision, error) {
+	var decisions []sale.Decision
+	attempts := 0
+	err := c.retry(ctx, "commit", func() error {
+		for i := range pending {
+			number, err := c.numbers.Next(pending[i].UserID)
+			if err != nil {
+				return err
+			}
+			pending[i].OrderNo = number
+		}
+		start := time.Now()
+		ds, err := c.ledger.Commit(ctx, pending)
+		if err == nil {
+			decisions = ds
+			c.metrics.committed(ds, time.Since(start))
+			return nil
+		}
+		if errors.Is(err, sale.ErrTransient) {
+			return err
+		}
+		if attempts++; attempts >= c.cfg.MaxAttempts {
+			return backoff.Permanent(err)
+		}
+		return err
+	})
+	switch {
+	case err == nil:
+		return decisions, nil
+	case attempts < c.cfg.MaxAttempts:
+		return nil, err
+	case len(pending) == 1:
+		return nil, c.park(ctx, deliveryOf(batch, pending[0]), "commit: "+err.Error())
+	}
+	for i := range pending {
+		ds, err := c.decide(ctx, pending[i:i+1], batch)
+		if err != nil {
+			return nil, err
+		}
+		decisions = append(decisions, ds...)
+	}
+	return decisions, nil
+}
+
+func deliveryOf(batch []sale.Delivery, p sale.Pending) sale.Delivery {
+	for _, d := range batch {
+		if d.Offset == p.Offset && d.Partition == p.Partition {
+			return d
+		}
+	}
+	panic("BUG: a pending message is not in its batch")
+}
+
+// settle moves the reservations in Redis, sale by sale.
+func (c *Consumer) settle(ctx context.Context, decisions []sale.Decision) error {
+	for activityID, ds := range byActivity(decisions) {
+		err := c.retry(ctx, "settle", func() error {
+			cctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+			defer cancel()
+			found, err := c.stock.Settle(cctx, activityID, ds)
+			if err != nil {
+				return err
+			}
+			for i, s := range found {
+				if s == sale.SettleUnknown {
+					c.log.Warn("consumer: redis did not know a reservation", "activity", activityID, "token", ds[i].Token)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func byActivity(decisions []sale.Decision) map[string][]sale.Decision {
+	out := map[string][]sale.Decision{}
+	for _, d := range decisions {
+		out[d.ActivityID] = append(out[d.ActivityID], d)
+	}
+	return out
+}
+
+// announce tells every user of the batch, decided now or before (R2).
+func (c *Consumer) announce(ctx context.Context, decisions []sale.Decision) error {
+	rs := make([]sale.UserResult, len(decisions))
+	for i := range decisions {
+		rs[i] = sale.UserResult{UserID: decisions[i].UserID, Result: decisions[i].Result()}
+	}
+	return c.retry(ctx, "announce", func() error {
+		cctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+		defer cancel()
+		return c.tell.Results(cctx, rs)
+	})
+}
+
+// park puts a delivery aside and counts it.
+func (c *Consumer) park(ctx context.Context, d sale.Delivery, reason string) error {
+	err := c.retry(ctx, "park", func() error { return c.dead.Park(ctx, d, reason) })
+	if err != nil {
+		return err
+	}
+	kind := "commit"
+	if d.Malformed != nil {
+		kind = "malformed"
+	}
+	c.metrics.dead.WithLabelValues(kind).Inc()
+	c.log.Error("consumer: parked a message", "partition", d.Partition, "offset", d.Offset, "token", d.Token, "reason", reason)
+	return nil
+}
+
+// retry runs do until it succeeds, fails for good, or the consumer stops.
+func (c *Consumer) retry(ctx context.Context, what string, do func() error) error {
+	wait := backoff.NewExponentialBackOff()
+	wait.InitialInterval, wait.MaxInterval = c.cfg.RetryMin, c.cfg.RetryMax
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		var permanent *backoff.PermanentError
+		if errors.As(err, &permanent) {
+			return permanent.Unwrap()
+		}
+		c.log.Warn("consumer: will try again", "step", what, "err", err)
+		timer := time.NewTimer(wait.NextBackOff())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%s: %w", what, err)
+		case <-c.stop:
+			timer.Stop()
+			return fmt.Errorf("%s, stopping: %w", what, err)
+		}
+	}
+}

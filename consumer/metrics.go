@@ -1,0 +1,67 @@
+package consumer
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/sale"
+)
+
+// metrics are the consumer's own figures.
+type metrics struct {
+	batch   prometheus.Histogram
+	seconds prometheus.Histogram
+	orders  *prometheus.CounterVec
+	dead    *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer, lag func() map[int]int64) *metrics {
+	m := &metrics{
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "seckill_commit_batch_size", Help: "Messages decided in one transaction.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 11),
+		}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "seckill_commit_seconds", Help: "Time of the deciding transaction.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 14),
+		}),
+		orders: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seckill_orders_total", Help: "Decisions by the status they were told with; repeats are counted as repeated.",
+		}, []string{"status"}),
+		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "seckill_dead_letters_total", Help: "Messages parked, by reason.",
+		}, []string{"reason"}),
+	}
+	reg.MustRegister(m.batch, m.seconds, m.orders, m.dead)
+	if lag != nil {
+		reg.MustRegister(lagCollector{lag: lag})
+	}
+	return m
+}
+
+func (m *metrics) committed(ds []sale.Decision, took time.Duration) {
+	m.batch.Observe(float64(len(ds)))
+	m.seconds.Observe(took.Seconds())
+	for i := range ds {
+		status := string(ds[i].Status)
+		if ds[i].Repeated {
+			status = "repeated"
+		}
+		m.orders.WithLabelValues(status).Inc()
+	}
+}
+
+var lagDesc = prometheus.NewDesc("seckill_consumer_lag", "Messages not yet fetched, by partition owned here.", []string{"partition"}, nil)
+
+// lagCollector reads the lag when it is scraped.
+type lagCollector struct{ lag func() map[int]int64 }
+
+func (l lagCollector) Describe(ch chan<- *prometheus.Desc) { ch <- lagDesc }
+
+func (l lagCollector) Collect(ch chan<- prometheus.Metric) {
+	for p, n := range l.lag() {
+		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(n), strconv.Itoa(p))
+	}
+}

@@ -1,0 +1,263 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"seckill/internal/sale"
+)
+
+// round is the state of one term of leadership.
+type round struct {
+	r          *Reconciler
+	fence      int64
+	activities []*sale.Activity // those that may have keys in Redis
+	live       map[string]shown
+	rebuilding map[string]bool
+	rebuilt    chan string // ids of finished rebuilds
+	rebuilds   sync.WaitGroup
+}
+
+// shown is the live state that viewers were sent last.
+type shown struct {
+	live sale.Live
+	at   time.Time
+}
+
+// tasks does what is due once a second.
+func (w *round) tasks(ctx context.Context) {
+	r := w.r
+	r.step(ctx, "activities", w.load)
+	r.step(ctx, "states", w.watch)
+	for _, a := range w.activities {
+		if !w.rebuilding[a.ID] {
+			r.step(ctx, "relay "+a.ID, func(ctx context.Context) error { return r.relayOccupied(ctx, a.ID) })
+		}
+	}
+	r.step(ctx, "returns", r.returnUnits)
+	r.step(ctx, "untold", r.tellAgain)
+}
+
+// load reads the activities that may have keys in Redis.
+func (w *round) load(ctx context.Context) error {
+	all, err := w.r.d.Ledger.Activities(ctx)
+	if err != nil {
+		return fmt.Errorf("read activities: %w", err)
+	}
+	now := w.r.d.Now()
+	w.activities = slices.DeleteFunc(all, func(a *sale.Activity) bool {
+		return a.State == sale.StateDraft || a.State == sale.StateSettled || now.After(a.KeysUntil(0))
+	})
+	for id := range w.live {
+		if !slices.ContainsFunc(w.activities, func(a *sale.Activity) bool { return a.ID == id }) {
+			delete(w.live, id)
+		}
+	}
+	return nil
+}
+
+// watch compares each sale in Redis with the database: what is missing, of another epoch, or went backwards is
+// rebuilt; what an operator changed and Redis was not told is written (R10, R15).
+func (w *round) watch(ctx context.Context) error {
+	lives, err := w.lives(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range w.activities {
+		live := lives[a.ID]
+		switch {
+		case w.rebuilding[a.ID]:
+		case live.State == sale.StateNotReady:
+			w.startRebuild(ctx, a, "not in redis")
+		case live.Epoch != a.Epoch:
+			w.startRebuild(ctx, a, fmt.Sprintf("redis has epoch %d, the database %d", live.Epoch, a.Epoch))
+		case w.r.d.Stock.Rewound(a.ID):
+			w.startRebuild(ctx, a, "redis went backwards")
+		case live.State != a.StateAt(live.At) || !live.StartsAt.Equal(a.StartsAt) || !live.EndsAt.Equal(a.EndsAt):
+			if err := w.r.d.Stock.SetMeta(ctx, a); err != nil {
+				return fmt.Errorf("set meta of %s: %w", a.ID, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (w *round) lives(ctx context.Context) (map[string]sale.Live, error) {
+	if len(w.activities) == 0 {
+		return nil, nil
+	}
+	ids := make([]string, len(w.activities))
+	for i, a := range w.activities {
+		ids[i] = a.ID
+	}
+	return w.r.d.Stock.Live(ctx, ids)
+}
+
+// startRebuild rebuilds beside the rounds, one rebuild a sale at a time.
+func (w *round) startRebuild(ctx context.Context, a *sale.Activity, why string) {
+	w.rebuilding[a.ID] = true
+	w.rebuilds.Go(func() {
+		if err := w.r.rebuild(ctx, a, w.fence, why); err != nil && ctx.Err() == nil {
+			w.r.d.Log.Warn("reconciler: rebuild, will try again", "activity", a.ID, "why", why, "err", err)
+		}
+		select {
+		case w.rebuilt <- a.ID:
+		case <-ctx.Done():
+		}
+	})
+}
+
+// showLive sends every sale's state and stock to its viewers when they changed, and now and then when not.
+func (w *round) showLive(ctx context.Context) {
+	w.r.step(ctx, "live", func(ctx context.Context) error {
+		lives, err := w.lives(ctx)
+		if err != nil {
+			return err
+		}
+		now := w.r.d.Now()
+		for id, live := range lives {
+			last, ok := w.live[id]
+			if ok && same(last.live, live) && now.Sub(last.at) < w.r.cfg.LiveRepeat {
+				continue
+			}
+			if err := w.r.d.Announcer.Live(ctx, live); err != nil {
+				return fmt.Errorf("show %s: %w", id, err)
+			}
+			w.live[id] = shown{live: live, at: now}
+		}
+		return nil
+	})
+}
+
+func same(a, b sale.Live) bool {
+	return a.State == b.State && a.StartsAt.Equal(b.StartsAt) && a.EndsAt.Equal(b.EndsAt) && slices.Equal(a.Items, b.Items)
+}
+
+// relayed says when a token was relayed last and how long to wait until the next time.
+type relayed struct {
+	at   time.Time
+	wait time.Duration
+	seen time.Time
+}
+
+// relayTable remembers relays, so that the wait doubles per token (R17).
+type relayTable struct {
+	mu sync.Mutex
+	of map[string]relayed
+}
+
+// due reports whether a token may be relayed now, and notes that it is.
+func (t *relayTable) due(token string, now time.Time, first, most time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.of[token]
+	last.seen = now
+	if ok && now.Sub(last.at) < last.wait {
+		t.of[token] = last
+		return false
+	}
+	last.at, last.wait = now, min(most, max(first, 2*last.wait))
+	t.of[token] = last
+	return true
+}
+
+// forget drops tokens that have not been seen occupied for a while.
+func (t *relayTable) forget(before time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for token, r := range t.of {
+		if r.seen.Before(before) {
+			delete(t.of, token)
+		}
+	}
+}
+
+// relayOccupied enqueues again the reservations that have been occupied too long: their gateway died before its
+// publish, or the publish was uncertain (S21). While the group is behind, it may just not have come to them.
+func (r *Reconciler) relayOccupied(ctx context.Context, activityID string) error {
+	now := r.d.Now()
+	rs, err := r.d.Stock.Occupied(ctx, activityID, now.Add(-r.cfg.RelayAfter), r.cfg.RelayBatch)
+	if err != nil {
+		return err
+	}
+	rs = slices.DeleteFunc(rs, func(res sale.Reservation) bool {
+		return !r.relays.due(res.Token, now, r.cfg.RelayAfter, r.cfg.RelayMax)
+	})
+	r.relays.forget(now.Add(-2 * r.cfg.RelayMax))
+	if len(rs) == 0 {
+		return nil
+	}
+	failed := 0
+	for _, err := range r.d.Queue.Publish(ctx, rs) {
+		if err != nil {
+			failed++
+		}
+	}
+	r.relay.Add(float64(len(rs) - failed))
+	r.d.Log.Info("reconciler: relayed", "activity", activityID, "reservations", len(rs), "failed", failed)
+	return nil
+}
+
+// returnUnits gives the units of cancelled and closed orders back to stock: the database has recorded that they are
+// to return, the script moves each token once, then the row says so (R5).
+func (r *Reconciler) returnUnits(ctx context.Context) error {
+	rs, err := r.d.Ledger.PendingReturns(ctx, r.cfg.TaskBatch)
+	if err != nil {
+		return fmt.Errorf("pending returns: %w", err)
+	}
+	byActivity := map[string][]sale.Return{}
+	for _, ret := range rs {
+		byActivity[ret.ActivityID] = append(byActivity[ret.ActivityID], ret)
+	}
+	var errs []error
+	for id, list := range byActivity {
+		found, err := r.d.Stock.Return(ctx, id, list)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("return units of %s: %w", id, err))
+			continue
+		}
+		for i, s := range found {
+			if s != sale.SettleDone && s != sale.SettleAlready {
+				continue
+			}
+			if err := r.d.Ledger.MarkReturned(ctx, list[i].Token, list[i].UserID); err != nil {
+				errs = append(errs, fmt.Errorf("mark returned: %w", err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// tellAgain writes and announces the statuses whose telling was not confirmed (R8).
+func (r *Reconciler) tellAgain(ctx context.Context) error {
+	orders, err := r.d.Ledger.Untold(ctx, r.cfg.TaskBatch)
+	if err != nil {
+		return fmt.Errorf("untold: %w", err)
+	}
+	if len(orders) == 0 {
+		return nil
+	}
+	rs := make([]sale.UserResult, len(orders))
+	for i := range orders {
+		rs[i] = sale.UserResult{UserID: orders[i].UserID, Result: orders[i].Result()}
+	}
+	found, err := r.d.Stock.SetStatus(ctx, rs)
+	if err != nil {
+		return fmt.Errorf("write statuses: %w", err)
+	}
+	if err := r.d.Announcer.Results(ctx, rs); err != nil {
+		return fmt.Errorf("announce statuses: %w", err)
+	}
+	var errs []error
+	for i, s := range found {
+		if s == sale.SettleNotYet {
+			continue
+		}
+		errs = append(errs, r.d.Ledger.MarkTold(ctx, orders[i].RequestToken, orders[i].UserID, orders[i].Version))
+	}
+	return errors.Join(errs...)
+}
