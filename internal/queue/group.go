@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -148,10 +147,7 @@ func (g *Group) fetch(ctx context.Context, r *kafka.Reader, partition int) ([]sa
 	for len(batch) < g.o.FetchBatch {
 		m, err := r.FetchMessage(linger)
 		if err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				break
-			}
-			if ctx.Err() != nil { // the generation ended: hand over what is there
+			if linger.Err() != nil { // the time is over, or the generation: hand over what is there
 				break
 			}
 			return nil, err
