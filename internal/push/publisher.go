@@ -1,0 +1,61 @@
+package push
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+
+	"seckill/internal/sale"
+)
+
+// maxPerMessage is the most results in one message: about 20 KiB, far below what slows Redis down.
+const maxPerMessage = 64
+
+// Publisher sends results and live state. It is safe for concurrent use.
+type Publisher struct {
+	rdb    redis.UniversalClient
+	shards int
+}
+
+// NewPublisher makes a Publisher for that many hub shards, DefaultShards when it is not positive. The client stays
+// the caller's to close.
+func NewPublisher(rdb redis.UniversalClient, shards int) *Publisher {
+	if shards <= 0 {
+		shards = DefaultShards
+	}
+	return &Publisher{rdb: rdb, shards: shards}
+}
+
+// Results tells results to the shards of their users: one message a shard (more above 64 results), all in one pipeline.
+// The results of one user keep their order. An error means that some may not have been told; telling them again is
+// harmless.
+func (p *Publisher) Results(ctx context.Context, rs []sale.UserResult) error {
+	if len(rs) == 0 {
+		return nil
+	}
+	byShard := make([][]sale.UserResult, p.shards)
+	for i := range rs {
+		shard := ShardOf(rs[i].UserID, p.shards)
+		byShard[shard] = append(byShard[shard], rs[i])
+	}
+	pipe := p.rdb.Pipeline()
+	for shard, of := range byShard {
+		for from := 0; from < len(of); from += maxPerMessage {
+			part := of[from:min(from+maxPerMessage, len(of))]
+			pipe.Publish(ctx, resultChannel(shard), appendMessage(make([]byte, 0, 32+300*len(part)), part))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("publish %d results: %w: %w", len(rs), sale.ErrTransient, err)
+	}
+	return nil
+}
+
+// Live tells the state of a sale to every viewer. The caller keeps to the agreed four a second.
+func (p *Publisher) Live(ctx context.Context, l sale.Live) error {
+	if err := p.rdb.Publish(ctx, liveChannel(l.ActivityID), appendLive(&l)).Err(); err != nil {
+		return fmt.Errorf("publish live state: %w: %w", sale.ErrTransient, err)
+	}
+	return nil
+}
