@@ -263,16 +263,18 @@ func (s *Subscriber) deliver(ev event) {
 // tellFresh tells the handlers of new subscriptions and of losses.
 func (s *Subscriber) tellFresh() {
 	s.mu.Lock()
-	fresh, dropped := s.fresh, s.dropped
-	if len(fresh) > 0 {
-		s.fresh = make(map[string]struct{})
-	}
+	dropped := s.dropped
 	s.dropped = 0
+	fresh := make([]string, 0, len(s.fresh))
+	for channel := range s.fresh {
+		fresh = append(fresh, channel)
+	}
+	clear(s.fresh)
 	s.mu.Unlock()
 	if dropped > 0 && s.o.OnDropped != nil {
 		s.o.OnDropped(dropped)
 	}
-	for channel := range fresh {
+	for _, channel := range fresh {
 		if shard, ok := shardOfChannel(channel); ok {
 			if s.o.OnSubscribed != nil {
 				s.o.OnSubscribed(shard)
