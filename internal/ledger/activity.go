@@ -70,7 +70,7 @@ func storedState(s sale.State) bool {
 func (l *Ledger) Activity(ctx context.Context, id string) (*sale.Activity, error) {
 	ctx, cancel := l.deadline(ctx)
 	defer cancel()
-	list, err := l.activities(ctx, l.read, "WHERE id = ?", id)
+	list, err := l.activities(ctx, l.read, "WHERE id = ?", knownID(id))
 	if err == nil && len(list) == 0 {
 		err = sale.ErrNotFound
 	}
@@ -160,7 +160,7 @@ func (l *Ledger) SetActivityState(ctx context.Context, id string, from []sale.St
 	if !storedState(to) || len(from) == 0 {
 		return fmt.Errorf("set state %q of %.40q: %w", to, id, sale.ErrWrongState)
 	}
-	args := []any{string(to), l.nowMS(), id}
+	args := []any{string(to), l.nowMS(), knownID(id)}
 	for _, s := range from {
 		args = append(args, string(s))
 	}
@@ -177,7 +177,7 @@ func (l *Ledger) Reschedule(ctx context.Context, id string, startsAt, endsAt tim
 	// MySQL assigns from left to right, SQLite all at once: waitlist_until must come before ends_at.
 	return l.updateActivity(ctx, id, "reschedule",
 		"UPDATE activity SET waitlist_until = waitlist_until + (? - ends_at), starts_at = ?, ends_at = ?, updated_at = ? WHERE id = ?",
-		endsAt.UnixMilli(), startsAt.UnixMilli(), endsAt.UnixMilli(), l.nowMS(), id)
+		endsAt.UnixMilli(), startsAt.UnixMilli(), endsAt.UnixMilli(), l.nowMS(), knownID(id))
 }
 
 // updateActivity runs one conditional update of an activity row.
@@ -187,7 +187,7 @@ func (l *Ledger) updateActivity(ctx context.Context, id, what, q string, args ..
 		if err != nil || n > 0 {
 			return err
 		}
-		return l.missing(ctx, t, "SELECT 1 FROM activity WHERE id = ?", id)
+		return l.missingActivity(ctx, t, id)
 	})
 	if err != nil {
 		return fmt.Errorf("%s of activity %.40q: %w", what, id, err)
@@ -195,14 +195,23 @@ func (l *Ledger) updateActivity(ctx context.Context, id, what, q string, args ..
 	return nil
 }
 
-// missing tells why a conditional write met no row: sale.ErrNotFound when the row is not there, else
-// sale.ErrConflict.
-func (l *Ledger) missing(ctx context.Context, t tx, q string, args ...any) error {
+// missingActivity tells why a conditional write of an activity met no row: sale.ErrNotFound when there is none,
+// else sale.ErrConflict.
+func (l *Ledger) missingActivity(ctx context.Context, t tx, id string) error {
 	var one int
-	if err := t.QueryRowContext(ctx, q, args...).Scan(&one); err != nil {
+	if err := t.QueryRowContext(ctx, "SELECT 1 FROM activity WHERE id = ?", knownID(id)).Scan(&one); err != nil {
 		return l.d.classify(err)
 	}
 	return sale.ErrConflict
+}
+
+// knownID is an activity id as a query may use it, or one that no row has. MySQL's ascii_bin compares "A" and "A "
+// as equal, which Redis does not (FS-058): only well-formed ids may reach it.
+func knownID(id string) string {
+	if !sale.ValidID(id) {
+		return ""
+	}
+	return id
 }
 
 func affected(r sql.Result, err error) (int64, error) {

@@ -31,7 +31,7 @@ func (l *Ledger) Balance(ctx context.Context, activityID string) ([]ItemBalance,
 			at[b.CommodityID] = len(list)
 			list = append(list, b)
 			return err
-		}, "SELECT commodity_id, stock_total, sold_count FROM stock_table WHERE activity_id = ? ORDER BY position", activityID)
+		}, "SELECT commodity_id, stock_total, sold_count FROM stock_table WHERE activity_id = ? ORDER BY position", knownID(activityID))
 		if err != nil {
 			return err
 		}

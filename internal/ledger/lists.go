@@ -23,7 +23,7 @@ func (l *Ledger) SetUserList(ctx context.Context, activityID, list string, userI
 	}
 	err := l.retryTx(ctx, func(ctx context.Context, t tx) error {
 		var one int
-		if err := t.QueryRowContext(ctx, "SELECT 1 FROM activity WHERE id = ?", activityID).Scan(&one); err != nil {
+		if err := t.QueryRowContext(ctx, "SELECT 1 FROM activity WHERE id = ?", knownID(activityID)).Scan(&one); err != nil {
 			return err
 		}
 		if !on {
@@ -58,7 +58,7 @@ func (l *Ledger) userList(ctx context.Context, db tx, activityID, list string) (
 		err := r.Scan(&id)
 		users = append(users, id)
 		return err
-	}, "SELECT user_id FROM user_list WHERE activity_id = ? AND list = ? ORDER BY user_id LIMIT ?", activityID, list, l.opt.MaxUsers+1)
+	}, "SELECT user_id FROM user_list WHERE activity_id = ? AND list = ? ORDER BY user_id LIMIT ?", knownID(activityID), list, l.opt.MaxUsers+1)
 	if err == nil && len(users) > l.opt.MaxUsers {
 		err = fmt.Errorf("more than %d users", l.opt.MaxUsers)
 	}

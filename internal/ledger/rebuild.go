@@ -17,12 +17,12 @@ func (l *Ledger) RaiseEpoch(ctx context.Context, id string, fence int64) (int64,
 	err := l.retryTx(ctx, func(ctx context.Context, t tx) error {
 		now := l.nowMS()
 		n, err := affected(t.ExecContext(ctx, "UPDATE activity SET epoch = epoch + 1, epoch_at = ?, fence = ?, updated_at = ? "+
-			"WHERE id = ? AND fence <= ?", now, fence, now, id, fence))
+			"WHERE id = ? AND fence <= ?", now, fence, now, knownID(id), fence))
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return l.missing(ctx, t, "SELECT 1 FROM activity WHERE id = ?", id)
+			return l.missingActivity(ctx, t, id)
 		}
 		return t.QueryRowContext(ctx, "SELECT epoch FROM activity WHERE id = ?", id).Scan(&epoch)
 	})
@@ -37,12 +37,12 @@ func (l *Ledger) RaiseEpoch(ctx context.Context, id string, fence int64) (int64,
 // sale.ErrConflict when the activity has another epoch by now, sale.ErrNotFound.
 func (l *Ledger) SaveBoundary(ctx context.Context, id string, epoch int64, offsets map[int]int64) error {
 	err := l.retryTx(ctx, func(ctx context.Context, t tx) error {
-		n, err := affected(t.ExecContext(ctx, "UPDATE activity SET boundary_epoch = ? WHERE id = ? AND epoch = ?", epoch, id, epoch))
+		n, err := affected(t.ExecContext(ctx, "UPDATE activity SET boundary_epoch = ? WHERE id = ? AND epoch = ?", epoch, knownID(id), epoch))
 		if err != nil {
 			return err
 		}
 		if n == 0 {
-			return l.missing(ctx, t, "SELECT 1 FROM activity WHERE id = ?", id)
+			return l.missingActivity(ctx, t, id)
 		}
 		if _, err := t.ExecContext(ctx, "DELETE FROM epoch_boundary WHERE activity_id = ? AND epoch = ?", id, epoch); err != nil {
 			return err
@@ -68,7 +68,7 @@ func (l *Ledger) SaveBoundary(ctx context.Context, id string, epoch int64, offse
 func (l *Ledger) RebuildSnapshot(ctx context.Context, id string) (*sale.Snapshot, error) {
 	s := &sale.Snapshot{}
 	err := l.inSnapshot(ctx, func(ctx context.Context, t tx) error {
-		list, err := l.activities(ctx, t, "WHERE id = ?", id)
+		list, err := l.activities(ctx, t, "WHERE id = ?", knownID(id))
 		if err != nil {
 			return err
 		}

@@ -21,7 +21,7 @@ const MaxOrdersPage = 100
 // primary is asked for, so that a lagging replica never turns a decision into "not found" (S30, FS-065).
 // sale.ErrNotFound: undecided, unknown, or not this user's or this activity's.
 func (l *Ledger) DecisionByToken(ctx context.Context, activityID string, userID int64, token string, minVersion int64) (*sale.Decision, error) {
-	if !sale.ValidToken(token) || userID <= 0 {
+	if !sale.ValidToken(token) || !sale.ValidID(activityID) || userID <= 0 {
 		return nil, fmt.Errorf("decision by token: %w", sale.ErrNotFound)
 	}
 	ctx, cancel := l.deadline(ctx)

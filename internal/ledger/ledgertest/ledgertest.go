@@ -29,6 +29,13 @@ func Run(t *testing.T, open Open) {
 		"Activity": activityTests,
 		"Commit":   commitTests,
 		"Refuse":   refuseTests,
+		"Identity": identityTests,
+		"Rebuild":  rebuildTests,
+		"Status":   statusTests,
+		"Read":     readTests,
+		"Misc":     miscTests,
+		"Race":     raceTests,
+		"Model":    modelTests,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
