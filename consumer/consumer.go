@@ -47,7 +47,8 @@ type Config struct {
 	MaxAttempts int           // of one message that fails for no known reason, before it is parked; default 8
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults fills what is not set.
+func (c Config) WithDefaults() Config {
 	if c.RetryMin <= 0 {
 		c.RetryMin = 20 * time.Millisecond
 	}
@@ -95,7 +96,7 @@ func New(cfg Config, d Deps) *Consumer {
 		d.Log = slog.Default()
 	}
 	return &Consumer{
-		cfg: cfg.withDefaults(), ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
+		cfg: cfg.WithDefaults(), ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
 		metrics: newMetrics(d.Metrics, d.Lag), log: d.Log, stop: d.Stop,
 	}
 }

@@ -31,15 +31,14 @@ type Config struct {
 	ReadsPerSecond    int           // for each user on this gateway; default 5
 	SystemChunk       int           // permits fetched from the system-wide window at once; default 64
 	AllowedOrigins    []string      // for CORS, beside the gateway's own
-	AdminToken        string        // empty: no admin API
-	DemoLogin         bool          // POST /demo/login and the demo payment
 	DemoTokenLife     time.Duration // default 12 h
-	PayURL            string        // shop's payment page, {orderNo} is replaced; used when DemoLogin is off
+	PayURL            string        // shop's payment page, {orderNo} is replaced; used when demo login is off
 	PushURL           string        // ws:// or wss:// address of the pushers, told to the page
 	WarmUpTimeout     time.Duration // the admin call waits this long for Redis; default 15 s
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults fills what is not set.
+func (c Config) WithDefaults() Config {
 	def(&c.MaxBodyBytes, 8<<10)
 	def(&c.MaxHeaderBytes, 16<<10)
 	def(&c.ReadTimeout, 5*time.Second)

@@ -53,7 +53,7 @@ type Gateway struct {
 
 // New builds a gateway; Run serves it.
 func New(cfg Config, d Deps) (*Gateway, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	if d.Now == nil {
 		d.Now = time.Now
 	}

@@ -72,7 +72,8 @@ type Config struct {
 	Retention      time.Duration // of Redis keys; default sale.DefaultRetention
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults fills what is not set.
+func (c Config) WithDefaults() Config {
 	def(&c.LeaseTTL, 8*time.Second)
 	def(&c.Interval, time.Second)
 	def(&c.LiveInterval, 250*time.Millisecond)
@@ -128,7 +129,7 @@ func New(cfg Config, d Deps) *Reconciler {
 		d.Log = slog.Default()
 	}
 	r := &Reconciler{
-		cfg: cfg.withDefaults(), d: d, relays: relayTable{of: map[string]relayed{}},
+		cfg: cfg.WithDefaults(), d: d, relays: relayTable{of: map[string]relayed{}},
 		relay: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "seckill_relayed_total", Help: "Reservations enqueued again because they stayed occupied.",
 		}),
@@ -215,7 +216,7 @@ func (r *Reconciler) lead(ctx context.Context, fence int64, until time.Time) {
 // work runs the leader's rounds: the live state four times a second, the rest once a second. A rebuild runs beside
 // them, since it waits for the backlog.
 func (r *Reconciler) work(ctx context.Context, fence int64) {
-	w := &round{r: r, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16)}
+	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16)}
 	defer w.rebuilds.Wait()
 	fast := time.NewTicker(r.cfg.LiveInterval)
 	defer fast.Stop()

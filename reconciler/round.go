@@ -14,6 +14,7 @@ import (
 // round is the state of one term of leadership.
 type round struct {
 	r          *Reconciler
+	term       context.Context //nolint:containedctx // ends with the leadership; rebuilds outlive the step that starts them
 	fence      int64
 	activities []*sale.Activity // those that may have keys in Redis
 	live       map[string]shown
@@ -72,11 +73,11 @@ func (w *round) watch(ctx context.Context) error {
 		switch {
 		case w.rebuilding[a.ID]:
 		case live.State == sale.StateNotReady:
-			w.startRebuild(ctx, a, "not in redis")
+			w.startRebuild(a, "not in redis")
 		case live.Epoch != a.Epoch:
-			w.startRebuild(ctx, a, fmt.Sprintf("redis has epoch %d, the database %d", live.Epoch, a.Epoch))
+			w.startRebuild(a, fmt.Sprintf("redis has epoch %d, the database %d", live.Epoch, a.Epoch))
 		case w.r.d.Stock.Rewound(a.ID):
-			w.startRebuild(ctx, a, "redis went backwards")
+			w.startRebuild(a, "redis went backwards")
 		case live.State != a.StateAt(live.At) || !live.StartsAt.Equal(a.StartsAt) || !live.EndsAt.Equal(a.EndsAt):
 			if err := w.r.d.Stock.SetMeta(ctx, a); err != nil {
 				return fmt.Errorf("set meta of %s: %w", a.ID, err)
@@ -98,15 +99,15 @@ func (w *round) lives(ctx context.Context) (map[string]sale.Live, error) {
 }
 
 // startRebuild rebuilds beside the rounds, one rebuild a sale at a time.
-func (w *round) startRebuild(ctx context.Context, a *sale.Activity, why string) {
+func (w *round) startRebuild(a *sale.Activity, why string) {
 	w.rebuilding[a.ID] = true
 	w.rebuilds.Go(func() {
-		if err := w.r.rebuild(ctx, a, w.fence, why); err != nil && ctx.Err() == nil {
+		if err := w.r.rebuild(w.term, a, w.fence, why); err != nil && w.term.Err() == nil {
 			w.r.d.Log.Warn("reconciler: rebuild, will try again", "activity", a.ID, "why", why, "err", err)
 		}
 		select {
 		case w.rebuilt <- a.ID:
-		case <-ctx.Done():
+		case <-w.term.Done():
 		}
 	})
 }

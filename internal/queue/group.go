@@ -27,7 +27,7 @@ type Group struct {
 
 // NewGroup returns a member; Run joins it.
 func NewGroup(o Options) *Group {
-	return &Group{o: o.withDefaults(), lag: lagTable{of: map[int]int64{}}}
+	return &Group{o: o.WithDefaults(), lag: lagTable{of: map[int]int64{}}}
 }
 
 // Run consumes until ctx ends, then lets the batches in hand finish and leaves the group. It joins again after

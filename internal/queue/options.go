@@ -30,7 +30,8 @@ type Options struct {
 	Log               *slog.Logger  // default slog.Default
 }
 
-func (o Options) withDefaults() Options {
+// WithDefaults fills what is not set.
+func (o Options) WithDefaults() Options {
 	def(&o.OrdersTopic, "seckill.orders")
 	def(&o.DeadTopic, "seckill.orders.dead")
 	def(&o.ResultsTopic, "seckill.results")

@@ -21,7 +21,7 @@ type Producer struct {
 
 // NewProducer returns a producer. It connects lazily; see Topics.Ensure.
 func NewProducer(o Options) *Producer {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	return &Producer{o: o, orders: newWriter(o, o.OrdersTopic), dead: newWriter(o, o.DeadTopic)}
 }
 

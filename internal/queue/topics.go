@@ -19,7 +19,7 @@ type Topics struct {
 
 // NewTopics returns the topic administrator. It connects lazily.
 func NewTopics(o Options) *Topics {
-	o = o.withDefaults()
+	o = o.WithDefaults()
 	return &Topics{o: o, client: &kafka.Client{Addr: kafka.TCP(o.Brokers...), Timeout: 10 * time.Second, Transport: transport(o)}}
 }
 
