@@ -93,6 +93,7 @@ func openMySQL(dsn string, o *Options) (*sql.DB, error) {
 	cfg.MultiStatements = false
 	cfg.RejectReadOnly = true // after a fail-over, leave a server that has become read-only
 	cfg.CheckConnLiveness = true
+	cfg.Logger = &mysql.NopLogger{} // whatever it would print is returned as an error too
 	// Statements are bounded to MaxRows rows of a few hundred bytes; a packet above this is our mistake and is
 	// refused here with an error, while the server would answer it by hanging up.
 	cfg.MaxAllowedPacket = 8 << 20
