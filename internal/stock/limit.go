@@ -22,7 +22,7 @@ func (s *Store) Limit(ctx context.Context, activityID string, userID int64, now 
 	}
 	a := newScriptArgs(3, 128)
 	a.key(k.userRate(userID))
-	a.int(now.UnixMilli())
+	a.clock(now)
 	a.int(int64(s.o.UserPerSecond))
 	reply, err := s.run(ctx, s.sc.limit, a)
 	if err != nil {

@@ -115,7 +115,7 @@ func (b *reserveBatch) args(k keys, userPerSecond, salePerSecond int) *scriptArg
 	for _, i := range b.sent {
 		a.keyOf(k.prefix, "token:", b.reqs[i].Token)
 	}
-	a.int(b.now.UnixMilli())
+	a.clock(b.now)
 	a.int(int64(m))
 	a.int(int64(n))
 	a.int(int64(userPerSecond))

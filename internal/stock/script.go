@@ -136,6 +136,15 @@ func (a *scriptArgs) flag(b bool) {
 	}
 }
 
+// clock adds the present time as epoch milliseconds of exactly 13 digits, which the user windows are made of.
+func (a *scriptArgs) clock(now time.Time) {
+	ms := max(now.UnixMilli(), 0)
+	for rest := ms; rest < 1_000_000_000_000 && rest > 0; rest *= 10 {
+		a.text = append(a.text, '0')
+	}
+	a.int(ms)
+}
+
 // millis adds a time as epoch milliseconds, or "" for the zero time.
 func (a *scriptArgs) millis(t time.Time) {
 	if t.IsZero() {

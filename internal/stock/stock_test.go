@@ -13,10 +13,17 @@ import (
 // The stand-in of the embedded default, always.
 func TestMiniredis(t *testing.T) {
 	t.Parallel()
+	b := mini(t)
+	b.FastForward, b.Private = nil, mini
+	stocktest.Run(t, b)
+}
+
+func mini(t *testing.T) stocktest.Backend {
+	t.Helper()
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr()})
 	t.Cleanup(func() { _ = rdb.Close() })
-	stocktest.Run(t, stocktest.Backend{Name: "miniredis", Client: rdb, FastForward: m.FastForward})
+	return stocktest.Backend{Name: "miniredis", Client: rdb, FastForward: m.FastForward}
 }
 
 // A real server.

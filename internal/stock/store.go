@@ -14,11 +14,14 @@ import (
 // Redis while it runs; 256 reservations take about two milliseconds.
 const MaxBatch = 256
 
+// maxUserPerSecond bounds the size of a user's window, which holds one time for each request.
+const maxUserPerSecond = 100
+
 // Options of a Store. The zero value of a field means its default.
 type Options struct {
 	// Retention is how long keys outlive the last possible payment of a sale (R16). Default 24 h.
 	Retention time.Duration
-	// UserPerSecond is how many requests a user may make in any second, 1 to 999 (S5). Default 3.
+	// UserPerSecond is how many requests a user may make in any second, at most 100 (S5). Default 3.
 	UserPerSecond int
 	// SalePerSecond is how many reservations one sale makes in any second (S4). Default 50,000.
 	SalePerSecond int
@@ -43,7 +46,7 @@ type Options struct {
 func (o *Options) setDefaults() {
 	setDefault(&o.Retention, sale.DefaultRetention)
 	setDefault(&o.UserPerSecond, 3)
-	o.UserPerSecond = min(o.UserPerSecond, 999) // a window packs its counts in three digits
+	o.UserPerSecond = min(o.UserPerSecond, maxUserPerSecond)
 	setDefault(&o.SalePerSecond, 50_000)
 	setDefault(&o.SystemPerSecond, 100_000)
 	setDefault(&o.CallTimeout, 2*time.Second)

@@ -1,36 +1,25 @@
 -- limit.lua: count one request in a user's window, the same that reserve.lua uses (S5).
 --
 -- KEYS  1 user window
--- ARGV  1 now, epoch ms   2 requests a second
+-- ARGV  1 now, epoch ms, 13 digits   2 requests a second
 --
 -- Returns {allowed 0 or 1, ms until there is room}.
 --
--- The window is one number: second * 10^6 + count of the last second * 10^3 + count of this one. A key without a
--- TTL, of another type or from another time counts as empty and is written anew with a TTL (FS-032).
+-- The window holds the times of the last requests that passed, 13 digits each, oldest first: no second ever sees more
+-- than the limit. Every write sets a TTL; a value that is none of this counts as empty (FS-032).
 
-local now, limit = tonumber(ARGV[1]), tonumber(ARGV[2])
-local bucket = math.floor(now / 1000)
-local left = 1000 - (now - bucket * 1000)
-local last, count = 0, 0
-local v = tonumber(redis.call('MGET', KEYS[1])[1]) -- MGET: nil for a key of another type
-if v then
-  local stored = math.floor(v / 1000000)
-  local counts = math.floor(v - stored * 1000000)
-  if stored == bucket - 1 then
-    last = counts % 1000
-  elseif stored == bucket or stored > bucket and stored <= bucket + 2 then
-    if stored > bucket then -- another gateway's clock is ahead: use its second
-      bucket, left = stored, 1000
-    end
-    last = math.floor(counts / 1000)
-    count = counts - last * 1000
-  end
+local now, size = tonumber(ARGV[1]), 13 * tonumber(ARGV[2])
+local window = redis.call('MGET', KEYS[1])[1] or '' -- MGET: nil for a key of another type
+window = string.sub(window, -size)
+local oldest = tonumber(string.sub(window, 1, 13))
+if #window % 13 ~= 0 or not oldest or oldest > now + 2000 then
+  window = ''
 end
-if last * left / 1000 + count + 1 > limit then
-  if count + 1 <= limit then
-    return {0, math.ceil(left - (limit - 1 - count) * 1000 / last)}
+if #window == size then
+  if now - oldest < 1000 then
+    return {0, 1000 - (now - oldest)}
   end
-  return {0, math.ceil(left + 1000 - (limit - 1) * 1000 / count)}
+  window = string.sub(window, 14)
 end
-redis.call('SET', KEYS[1], string.format('%d%06d', bucket, last * 1000 + count + 1), 'PX', 2000)
+redis.call('SET', KEYS[1], window .. ARGV[1], 'PX', 3000)
 return {1, 0}

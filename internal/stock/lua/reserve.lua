@@ -22,7 +22,7 @@
 -- tokens answers "repeat" and takes nothing, so that a client library may retry it (FS-013). Ids stay strings:
 -- a number has 53 bits (FS-023). Values that are read once for the whole batch are what makes a batch cheap.
 
-local call, floor, format = redis.call, math.floor, string.format
+local call, floor = redis.call, math.floor
 local sub, find = string.sub, string.find
 local now, m, n = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local userLimit, saleLimit = tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -89,19 +89,16 @@ if not dropRate then
 end
 local saleFree = saleLimit - saleLast * left / 1000 - saleCount
 
--- How long until a window with these counts has room for one more.
-local function wait(last, count, limit, rest)
-  if count + 1 <= limit then -- only the last second is in the way
-    return math.ceil(rest - (limit - 1 - count) * 1000 / last)
+-- How long until the sale's window has room for one more.
+local function saleWait()
+  if saleCount + 1 <= saleLimit then -- only the last second is in the way
+    return math.ceil(left - (saleLimit - 1 - saleCount) * 1000 / saleLast)
   end
-  return math.ceil(rest + 1000 - (limit - 1) * 1000 / count)
+  return math.ceil(left + 1000 - (saleLimit - 1) * 1000 / saleCount)
 end
 
-local userBucket = floor(now / 1000)
-local userLeft = 1000 - (now - userBucket * 1000)
-local userBucketText = format('%d', userBucket)
+local windowSize = 13 * userLimit
 local userWindow, userMark, fresh = {}, {}, {} -- what this batch changed, by user and token
-local packed = {}                              -- text of a window's two counts
 local taken = {}                               -- units taken of each commodity
 local accepted = 0
 local zadd, sadd = {}, {}
@@ -137,35 +134,25 @@ for i = 1, n do
   local quantity = code - item * 1000
   local answer
 
-  -- The user's window, packed as bucket * 10^6 + last * 10^3 + count.
-  local packedWindow = userWindow[user] or tonumber(values[m + n + i])
-  local b, rest, last, count = userBucket, userLeft, 0, 0
-  if packedWindow then
-    local stored = floor(packedWindow / 1000000)
-    local counts = floor(packedWindow - stored * 1000000)
-    if stored == b then
-      last = floor(counts / 1000)
-      count = counts - last * 1000
-    elseif stored == b - 1 then
-      last = counts % 1000
-    elseif stored > b and stored <= b + 2 then
-      b, rest = stored, 1000
-      last = floor(counts / 1000)
-      count = counts - last * 1000
-    end
+  -- The user's window: the times of the last requests that passed, 13 digits each, oldest first.
+  local window = userWindow[user] or values[m + n + i] or ''
+  local size = #window
+  if size > windowSize then
+    window, size = sub(window, -windowSize), windowSize
   end
-  if last * rest / 1000 + count + 1 > userLimit then
-    answer = {13, wait(last, count, userLimit, rest)}
+  local oldest = size > 0 and tonumber(sub(window, 1, 13))
+  if size % 13 ~= 0 or not oldest or oldest > now + 2000 then
+    window, size = '', 0 -- nonsense, or a time that no gateway's clock can be at (FS-032)
+  end
+  if size == windowSize and now - oldest < 1000 then
+    answer = {13, 1000 - (now - oldest)}
   else
-    local counts = last * 1000 + count + 1
-    local text = packed[counts]
-    if not text then
-      text = format('%06d', counts)
-      packed[counts] = text
+    if size == windowSize then
+      window = sub(window, 14)
     end
-    local second = b == userBucket and userBucketText or format('%d', b)
-    call('SET', KEYS[firstRate + i], second .. text, 'PX', 2000)
-    userWindow[user] = b * 1000000 + counts
+    window = window .. nowText
+    call('SET', KEYS[firstRate + i], window, 'PX', 3000)
+    userWindow[user] = window
 
     local token = KEYS[firstToken + i]
     if fresh[token] or someKnown then
@@ -194,7 +181,7 @@ for i = 1, n do
       elseif have < quantity then
         answer = 5
       elseif saleFree < 1 then
-        answer = {14, wait(saleLast, saleCount, saleLimit, left)}
+        answer = {14, saleWait()}
       else
         local id = sub(token, tokenFrom)
         saleFree, saleCount = saleFree - 1, saleCount + 1

@@ -14,8 +14,11 @@ package stocktest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,7 +34,9 @@ import (
 type Backend struct {
 	Name   string
 	Client redis.UniversalClient
-	// FastForward lets time pass for lifetimes; nil on a real server, where it passes by itself.
+	// Private makes a backend for one test that moves time; nil on a real server, where time passes by itself.
+	Private func(t *testing.T) Backend
+	// FastForward lets time pass for lifetimes, on a private backend only: it ends the keys of all tests there.
 	FastForward func(d time.Duration)
 }
 
@@ -79,7 +84,7 @@ func newEnv(t *testing.T, b Backend, change ...func(e *env)) *env {
 	now := time.Now().UTC().Truncate(time.Second)
 	e := &env{
 		T: t, ctx: t.Context(), b: b, rdb: b.Client, now: now, users: 100_000,
-		o: stock.Options{UserPerSecond: 999},
+		o: stock.Options{UserPerSecond: 100},
 		a: sale.Activity{
 			ID: id, Title: "Test", StartsAt: now.Add(-time.Hour), EndsAt: now.Add(time.Hour),
 			PayWithin: 15 * time.Minute, CloseGrace: 5 * time.Minute, WaitlistUntil: now.Add(90 * time.Minute),
@@ -257,4 +262,47 @@ func sameReservation(a, b sale.Reservation) bool {
 	price := a.Price.Equal(b.Price)
 	a.Price, b.Price = decimal.Zero, decimal.Zero
 	return price && a == b
+}
+
+// units returns the units left of a commodity.
+func (e *env) units(commodity string) int64 {
+	e.Helper()
+	n, err := strconv.ParseInt(e.raw("stock:"+commodity), 10, 64)
+	e.must(err)
+	return n
+}
+
+// zs makes sorted set members with the lowest score.
+func zs(members ...string) []redis.Z {
+	out := make([]redis.Z, len(members))
+	for i, m := range members {
+		out[i] = redis.Z{Member: m}
+	}
+	return out
+}
+
+// scanAll lists the keys that match a pattern on all masters.
+func scanAll(t *testing.T, rdb redis.UniversalClient, pattern string) []string {
+	t.Helper()
+	var mu sync.Mutex
+	found := map[string]bool{}
+	walk := func(ctx context.Context, node redis.Cmdable) error {
+		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			mu.Lock()
+			found[it.Val()] = true
+			mu.Unlock()
+		}
+		return it.Err()
+	}
+	var err error
+	if cluster, ok := rdb.(*redis.ClusterClient); ok {
+		err = cluster.ForEachMaster(t.Context(), func(ctx context.Context, c *redis.Client) error { return walk(ctx, c) })
+	} else {
+		err = walk(t.Context(), rdb)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(found))
 }
