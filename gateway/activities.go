@@ -17,7 +17,7 @@ type activityJSON struct {
 	EndsAt      int64      `json:"endsAt"`
 	ServerTime  int64      `json:"serverTime"`
 	PayWithinMs int64      `json:"payWithinMs"`
-	PushURL     string     `json:"pushUrl,omitempty"`
+	PushURL     string     `json:"pushUrl,omitzero"`
 	Items       []itemJSON `json:"items"`
 }
 

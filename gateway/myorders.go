@@ -24,9 +24,9 @@ type orderJSON struct {
 	Version      int64  `json:"version"`
 	CreatedAt    int64  `json:"createdAt"`
 	PayBefore    int64  `json:"payBefore"`
-	PaidAt       int64  `json:"paidAt,omitempty"`
-	ClosedAt     int64  `json:"closedAt,omitempty"`
-	PayURL       string `json:"payUrl,omitempty"`
+	PaidAt       int64  `json:"paidAt,omitzero"`
+	ClosedAt     int64  `json:"closedAt,omitzero"`
+	PayURL       string `json:"payUrl,omitzero"`
 }
 
 func (g *Gateway) orderJSON(o *sale.Order) orderJSON {
