@@ -19,8 +19,9 @@ var ErrOrderNoTaken = errors.New("order number taken")
 
 // Errors inside the package.
 var (
-	errDuplicate = errors.New("duplicate key")                    // a unique key decided against this transaction
-	errSoldOut   = errors.New("conditional stock update: 0 rows") // S12
+	errDuplicate  = errors.New("duplicate key")                    // a unique key decided against this transaction
+	errLookCloser = errors.New("look up users before refusing")    // a refusal depends on it
+	errSoldOut    = errors.New("conditional stock update: 0 rows") // S12
 )
 
 // classify turns a driver's error into the package's: transient ones satisfy sale.ErrTransient, duplicates

@@ -10,10 +10,10 @@ import (
 
 // plan is one batch on its way to its decisions. It lives for one transaction.
 type plan struct {
-	l       *Ledger
-	batch   []sale.Pending
-	now     time.Time
-	soldOut bool // the conditional update has refused this (single) message
+	l     *Ledger
+	batch []sale.Pending
+	now   time.Time
+	how   lookup
 
 	// What the transaction has read.
 	known      map[string]*LogRow   // by token: decided before
@@ -44,9 +44,9 @@ type activityRow struct {
 	boundary      map[int]int64
 }
 
-func newPlan(l *Ledger, batch []sale.Pending, soldOut bool) *plan {
+func newPlan(l *Ledger, batch []sale.Pending, how lookup) *plan {
 	return &plan{
-		l: l, batch: batch, soldOut: soldOut,
+		l: l, batch: batch, how: how,
 		now:        timeOf(l.nowMS()),
 		known:      map[string]*LogRow{},
 		byToken:    map[string]*orderRow{},
@@ -140,10 +140,13 @@ func (p *plan) fresh(i int) (sale.Decision, error) {
 	if err != nil {
 		return sale.Decision{}, err
 	}
+	if reason != "" && p.how == tokensOnly {
+		return sale.Decision{}, errLookCloser // no key will find this user's order, which would come first
+	}
 	if reason != "" {
 		return refusal(m, reason), nil
 	}
-	if p.soldOut {
+	if p.how == andSoldOut {
 		d := refusal(m, "")
 		d.SoldOut, d.Status = true, sale.StatusSoldOut
 		return d, nil

@@ -135,7 +135,8 @@ func (p *plan) readBoundaries(ctx context.Context, t tx) error {
 	return nil
 }
 
-// readOrders finds the orders of the decided tokens, and those that the users of undecided ones have already.
+// readOrders finds the orders of the decided tokens, and those that the users of undecided ones have already
+// (unless the unique key is to find these).
 func (p *plan) readOrders(ctx context.Context, t tx) error {
 	var tokens [sale.Tables][]any
 	var users [sale.Tables]map[string][]any // activity -> users
@@ -146,6 +147,7 @@ func (p *plan) readOrders(ctx context.Context, t tx) error {
 		}
 		n := sale.TableOf(m.UserID)
 		switch g := p.known[m.Token]; {
+		case g == nil && p.how == tokensOnly:
 		case g == nil:
 			if users[n] == nil {
 				users[n] = map[string][]any{}
