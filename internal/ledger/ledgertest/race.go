@@ -19,6 +19,7 @@ func raceTests(t *testing.T, open Open) {
 		"FS-001 last unit":                             lastUnit,
 		"S13 two tokens of one user":                   twoTokens,
 		"S23 pay, cancel and close: exactly one":       payCancelClose,
+		"R10 R13 snapshots are of one moment":          oneMoment,
 		"FS-057 two connections, 50 messages, failing": fewConnections,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
@@ -253,4 +254,51 @@ func fewConnections(t *testing.T, open Open) {
 	}
 	s.buy(s.message(s.user()))
 	s.balanced()
+}
+
+// While orders come and go, every snapshot and every balance adds up: what sold_count says is what the rows say.
+func oneMoment(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 400)
+	stop := make(chan struct{})
+	var workers sync.WaitGroup
+	for range 2 {
+		workers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				out, err := s.commitRetry(s.messages(8)...)
+				if err != nil {
+					t.Errorf("commit: %v", err)
+					return
+				}
+				for _, d := range out[:4] {
+					if _, _, err := s.L.Cancel(t.Context(), d.OrderNo, d.UserID); d.Ordered && err != nil {
+						t.Errorf("cancel: %v", err)
+					}
+				}
+			}
+		})
+	}
+	for range 15 {
+		snap, err := s.L.RebuildSnapshot(ctx(t), s.A.ID)
+		must(t, err)
+		var sold, returning int64
+		for _, e := range snap.Entries {
+			switch {
+			case e.Status == sale.StatusPendingPayment:
+				sold += int64(e.Quantity)
+			case e.Returned == 0:
+				returning += int64(e.Quantity)
+			}
+		}
+		if it := snap.Activity.Items[0]; it.Sold != sold || snap.Remaining("C0") != it.Total-sold-returning {
+			t.Errorf("snapshot: sold_count %d, orders %d; remaining %d, total %d, returning %d", it.Sold, sold, snap.Remaining("C0"), it.Total, returning)
+		}
+		s.balanced()
+	}
+	close(stop)
+	workers.Wait()
 }
