@@ -94,7 +94,7 @@ type Pending struct {
 type Decision struct {
 	Reservation
 	Ordered    bool
-	Reason     Reason    // of a refusal; empty when ordered
+	Reason     Reason    // of a refusal, or why the order was cancelled or closed; else empty
 	SoldOut    bool      // the refusal is "sold out at the database": its unit is not given back (R6)
 	FirstToken string    // refused as already_participated: the token that counts
 	OrderNo    string    // of an order

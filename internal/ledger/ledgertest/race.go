@@ -282,6 +282,8 @@ func oneMoment(t *testing.T, open Open) {
 			}
 		})
 	}
+	defer workers.Wait()
+	defer close(stop)
 	for range 15 {
 		snap, err := s.L.RebuildSnapshot(ctx(t), s.A.ID)
 		must(t, err)
@@ -299,6 +301,4 @@ func oneMoment(t *testing.T, open Open) {
 		}
 		s.balanced()
 	}
-	close(stop)
-	workers.Wait()
 }
