@@ -75,6 +75,7 @@ type Consumer struct {
 	metrics *metrics
 	log     *slog.Logger
 	stop    <-chan struct{} // closed when retries must end
+	step    func(name string)
 }
 
 // Deps are the parts a consumer is built from; all are required but Log.
@@ -87,7 +88,8 @@ type Deps struct {
 	Metrics     prometheus.Registerer
 	Lag         func() map[int]int64 // for the metric
 	Log         *slog.Logger
-	Stop        <-chan struct{} // when closed, a batch that keeps failing is left to its next owner
+	Stop        <-chan struct{}   // when closed, a batch that keeps failing is left to its next owner
+	Step        func(name string) // told between the steps of a batch, so that tests can fail there; nil in production
 }
 
 // New builds a consumer; Handle is what the queue calls.
@@ -95,9 +97,12 @@ func New(cfg Config, d Deps) *Consumer {
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
+	if d.Step == nil {
+		d.Step = func(string) {}
+	}
 	return &Consumer{
 		cfg: cfg.WithDefaults(), ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
-		metrics: newMetrics(d.Metrics, d.Lag), log: d.Log, stop: d.Stop,
+		metrics: newMetrics(d.Metrics, d.Lag), log: d.Log, stop: d.Stop, step: d.Step,
 	}
 }
 
@@ -121,10 +126,16 @@ func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	if err != nil {
 		return err
 	}
+	c.step("decided")
 	if err := c.settle(ctx, decisions); err != nil {
 		return err
 	}
-	return c.announce(ctx, decisions)
+	c.step("settled")
+	if err := c.announce(ctx, decisions); err != nil {
+		return err
+	}
+	c.step("announced")
+	return nil
 }
 
 // decide commits the batch. One that fails for no known reason is split, so that one bad message costs only itself.

@@ -151,6 +151,7 @@ func (b *batcher) publish(held []*waiting, replies []sale.ReserveReply) {
 		for i := range replies {
 			rs[i] = replies[i].Reservation
 		}
+		b.g.step("reserved")
 		start := time.Now()
 		errs := b.g.queue.Publish(context.Background(), rs)
 		b.g.metrics.published.Observe(time.Since(start).Seconds())

@@ -136,6 +136,7 @@ type Deps struct {
 	Checks    map[string]func(context.Context) error                // for readyz
 	Metrics   *prometheus.Registry
 	OpenAPI   []byte
-	Now       func() time.Time // default time.Now
-	Log       *slog.Logger     // default slog.Default
+	Now       func() time.Time  // default time.Now
+	Log       *slog.Logger      // default slog.Default
+	Step      func(name string) // told between reserve and publish, so that tests can fail there; nil in production
 }

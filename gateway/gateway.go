@@ -34,6 +34,7 @@ type Gateway struct {
 	openAPI   []byte
 	now       func() time.Time
 	log       *slog.Logger
+	step      func(name string)
 
 	metrics    *metrics
 	scrape     fasthttp.RequestHandler
@@ -60,9 +61,12 @@ func New(cfg Config, d Deps) (*Gateway, error) {
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
+	if d.Step == nil {
+		d.Step = func(string) {}
+	}
 	g := &Gateway{
 		cfg: cfg, stock: d.Stock, queue: d.Queue, ledger: d.Ledger, announcer: d.Announcer, users: d.Users, tokens: d.Tokens,
-		demoLogin: d.DemoLogin, admin: d.Admin, checks: d.Checks, openAPI: d.OpenAPI, now: d.Now, log: d.Log,
+		demoLogin: d.DemoLogin, admin: d.Admin, checks: d.Checks, openAPI: d.OpenAPI, now: d.Now, log: d.Log, step: d.Step,
 		metrics:  newMetrics(d.Metrics),
 		scrape:   fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(d.Metrics, promhttp.HandlerOpts{})),
 		batchers: batchers{of: map[string]*batcher{}},

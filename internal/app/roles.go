@@ -98,6 +98,7 @@ func (a *App) startGateway(_ context.Context) error {
 	d := gateway.Deps{
 		Stock: a.stock, Queue: a.producer, Ledger: a.ledger, Announcer: a.publisher, Users: userOf{users},
 		Tokens: requestTokens{tokens}, Checks: plainChecks(a.checks()), Metrics: a.registry, OpenAPI: docs.OpenAPI, Log: a.log,
+		Step: failpoint(RoleGateway),
 	}
 	if a.cfg.Auth.DemoLogin {
 		if a.cfg.Auth.JWTSecret == "" {
@@ -145,6 +146,7 @@ func (a *App) startConsumer(ctx context.Context) error {
 	c := consumer.New(a.cfg.Consumer.Config, consumer.Deps{
 		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: a.producer, Numbers: numbers,
 		Metrics: a.registry, Lag: group.Lag, Log: a.log, Stop: stop,
+		Step: failpoint(RoleConsumer),
 	})
 	a.background("consumer", func(ctx context.Context) error {
 		context.AfterFunc(ctx, func() { close(stop) })

@@ -1,0 +1,3 @@
+package e2e
+
+func crowdWorker() bool { return false }
