@@ -28,6 +28,11 @@ func parseOrder(ctx *fasthttp.RequestCtx) (orderBody, error) {
 	if err := parseBody(ctx, &b); err != nil {
 		return b, err
 	}
+	return b.checked()
+}
+
+// checked fills the quantity that was left out, and checks every member.
+func (b orderBody) checked() (orderBody, error) {
 	if b.Quantity == unset {
 		b.Quantity = 1
 	}

@@ -16,6 +16,7 @@ import (
 	"seckill/internal/apiclient"
 	"seckill/internal/app"
 	"seckill/internal/auth"
+	"seckill/internal/contract"
 )
 
 // shop is one running process with all roles on embedded back ends, shared by the tests of this package.
@@ -44,8 +45,23 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "start:", err)
 		return 1
 	}
+	c, err := contract.Load()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	var broken atomic.Int64
 	theShop = &shop{app: a, api: apiclient.New("http://"+a.Addr(app.RoleGateway), 200), admin: adminPass}
+	theShop.api.Observe = func(req *http.Request, status int, header http.Header, body []byte) {
+		if err := c.Check(req, status, header, body); err != nil && broken.Add(1) <= 10 {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
 	code := m.Run()
+	if n := broken.Load(); n > 0 {
+		fmt.Fprintln(os.Stderr, n, "answers broke the contract")
+		code = 1
+	}
 	if err := a.Stop(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop:", err)
 		return 1
