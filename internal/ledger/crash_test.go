@@ -32,27 +32,7 @@ func TestServerKilledAndFrozen(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var nuisance, workers sync.WaitGroup
-	nuisance.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			case <-time.After(300 * time.Millisecond):
-			}
-			var err error
-			if i%2 == 0 {
-				err = errors.Join(server.Kill(), server.Restart(t.Context()))
-			} else {
-				err = server.Pause()
-				time.Sleep(2500 * time.Millisecond) // longer than TxTimeout
-				err = errors.Join(err, server.Resume())
-			}
-			if err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
+	nuisance.Go(func() { hurt(t, server, stop) })
 	failures := make([]int, 2)
 	numbers := make([]map[string]string, 2)
 	for w := range 2 {
@@ -92,5 +72,28 @@ func TestServerKilledAndFrozen(t *testing.T) {
 	t.Logf("transient failures of the workers: %v", failures)
 	if failures[0]+failures[1] == 0 {
 		t.Error("nothing was hurt: the test proves nothing")
+	}
+}
+
+// hurt kills and freezes a server in turn until stop is closed.
+func hurt(t *testing.T, server *testenv.Server, stop <-chan struct{}) {
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
+		var err error
+		if i%2 == 0 {
+			err = errors.Join(server.Kill(), server.Restart(t.Context()))
+		} else {
+			err = server.Pause()
+			time.Sleep(2500 * time.Millisecond) // longer than TxTimeout
+			err = errors.Join(err, server.Resume())
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
 	}
 }
