@@ -20,7 +20,7 @@ func TestServerKilledAndFrozen(t *testing.T) {
 	server := testenv.OwnMariaDB(t)
 	root := "root@tcp(" + server.Addr + ")/"
 	execute(t, rawDB(t, root), "CREATE DATABASE shop")
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN, o.TxTimeout, o.LockWait = root+"shop", 2*time.Second, time.Second })
+	l := openDSN(t, root+"shop", func(o *ledger.Options) { o.TxTimeout, o.LockWait = 2*time.Second, time.Second })
 	if err := l.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -237,7 +237,7 @@ func TestIdleConnectionsCutByServer(t *testing.T) {
 		timeout, idle, rounds = 5, 10*time.Second, 20
 	}
 	dsn := database.dsn(t) + fmt.Sprintf("?wait_timeout=%d", timeout)
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN = dsn })
+	l := openDSN(t, dsn, nil)
 	s := newStall(t, l, 100)
 	for i := range rounds {
 		time.Sleep(idle) // idleness is the point
@@ -256,7 +256,7 @@ func TestIdleConnectionsCutByServer(t *testing.T) {
 func TestDeadConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	p, dsn := newProxy(t, database.dsn(t))
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN = dsn })
+	l := openDSN(t, dsn, nil)
 	s := newStall(t, l, 100)
 	for i := range 20 {
 		p.cutAll()
@@ -276,7 +276,7 @@ func TestDeadConnectionsAreReplaced(t *testing.T) {
 func TestUnknownCommit(t *testing.T) {
 	t.Parallel()
 	p, dsn := newProxy(t, database.dsn(t))
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN = dsn })
+	l := openDSN(t, dsn, nil)
 	for _, c := range []struct {
 		name    string
 		cut     commitCut
@@ -316,7 +316,7 @@ func TestUnknownCommit(t *testing.T) {
 func TestUnknownCommitOfPayment(t *testing.T) {
 	t.Parallel()
 	p, dsn := newProxy(t, database.dsn(t))
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN = dsn })
+	l := openDSN(t, dsn, nil)
 	for _, cut := range []commitCut{cutAfter, cutBefore} {
 		s := newStall(t, l, 10)
 		m := s.message()

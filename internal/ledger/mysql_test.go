@@ -84,7 +84,13 @@ func withDatabase(dsn, name string) string {
 // openMySQL opens the test database.
 func openMySQL(t *testing.T, edit func(*ledger.Options)) *ledger.Ledger {
 	t.Helper()
-	o := ledger.Options{Driver: ledger.DriverMySQL, DSN: database.dsn(t), MaxOpenConns: 8}
+	return openDSN(t, database.dsn(t), edit)
+}
+
+// openDSN opens another database, or the same one by another way.
+func openDSN(t *testing.T, dsn string, edit func(*ledger.Options)) *ledger.Ledger {
+	t.Helper()
+	o := ledger.Options{Driver: ledger.DriverMySQL, DSN: dsn, MaxOpenConns: 8}
 	ledgertest.Defaults(&o)
 	if edit != nil {
 		edit(&o)

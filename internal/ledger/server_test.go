@@ -28,7 +28,7 @@ func TestReplicaLagNeverShows(t *testing.T) {
 	t.Parallel()
 	dsn := database.dsn(t)
 	cfg := withDatabase(testenv.MySQLReplica(t), database.name)
-	l := openMySQL(t, func(o *ledger.Options) { o.DSN, o.ReplicaDSN = dsn, cfg })
+	l := openDSN(t, dsn, func(o *ledger.Options) { o.ReplicaDSN = cfg })
 	s := newStall(t, l, 2)
 	batch := s.messages(3)
 	out, err := l.Commit(t.Context(), batch)
@@ -160,7 +160,7 @@ func TestMigrateTogether(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = database.exec("DROP DATABASE " + name) })
 	migrateTogether(t, 3, func() *ledger.Ledger {
-		return openMySQL(t, func(o *ledger.Options) { o.DSN = withDatabase(root, name) })
+		return openDSN(t, withDatabase(root, name), nil)
 	})
 	var n int
 	q := "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = ? AND (table_name LIKE 'seckill\\_order\\___' OR table_name LIKE 'stock\\_token\\_log\\___')"
