@@ -34,9 +34,7 @@ func (g *Gateway) getResult(ctx *fasthttp.RequestCtx, r request) error {
 		return err
 	}
 	if wait > 0 && !newer(res, version) {
-		if res, err = g.awaitResult(activityID, token, user, wait, version, res); err != nil {
-			return err
-		}
+		res = g.awaitResult(activityID, token, user, wait, version, res)
 	}
 	return g.writeResult(ctx, fasthttp.StatusOK, res)
 }
@@ -69,10 +67,10 @@ func newer(r sale.Result, version int64) bool {
 }
 
 // awaitResult looks again until the result is newer, the time is over, or the gateway stops.
-func (g *Gateway) awaitResult(activityID, token string, user int64, wait time.Duration, version int64, last sale.Result) (sale.Result, error) {
+func (g *Gateway) awaitResult(activityID, token string, user int64, wait time.Duration, version int64, last sale.Result) sale.Result {
 	if g.waiters.Add(1) > int64(g.cfg.MaxWaiters) {
 		g.waiters.Add(-1)
-		return last, nil
+		return last
 	}
 	defer g.waiters.Add(-1)
 	end := time.NewTimer(wait)
@@ -82,19 +80,18 @@ func (g *Gateway) awaitResult(activityID, token string, user int64, wait time.Du
 	for {
 		select {
 		case <-end.C:
-			return last, nil
+			return last
 		case <-step.C:
 			if g.draining.Load() {
-				return last, nil
+				return last
 			}
-			res, err := g.findResult(activityID, token, user)
-			if err != nil {
-				return last, nil //nolint:nilerr // the state read before is still a true answer
+			// On a failure the state read before is still a true answer.
+			if res, err := g.findResult(activityID, token, user); err == nil {
+				last = res
 			}
-			if newer(res, version) {
-				return res, nil
+			if newer(last, version) {
+				return last
 			}
-			last = res
 		}
 	}
 }

@@ -150,7 +150,8 @@ func (a *App) startConsumer(ctx context.Context) error {
 	})
 	a.background("consumer", func(ctx context.Context) error {
 		context.AfterFunc(ctx, func() { close(stop) })
-		return group.Run(ctx, c.Handle)
+		group.Run(ctx, c.Handle)
+		return nil
 	})
 	a.health(RoleConsumer)
 	return nil

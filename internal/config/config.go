@@ -217,4 +217,3 @@ func show(key string, v reflect.Value) string {
 		return fmt.Sprint(x)
 	}
 }
-

@@ -32,21 +32,18 @@ func NewGroup(o Options) *Group {
 
 // Run consumes until ctx ends, then lets the batches in hand finish and leaves the group. It joins again after
 // every failure with a bounded back-off, for ever: a queue that is away is not a reason to stop.
-func (g *Group) Run(ctx context.Context, handle Handler) error {
+func (g *Group) Run(ctx context.Context, handle Handler) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 50*time.Millisecond, g.o.RetryBackoffMax
 	for ctx.Err() == nil {
-		err := g.member(ctx, handle, wait.Reset)
-		if ctx.Err() != nil {
-			break
+		if err := g.member(ctx, handle, wait.Reset); ctx.Err() == nil {
+			g.o.Log.Warn("consumer group: joining again", "err", err)
 		}
-		g.o.Log.Warn("consumer group: joining again", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait.NextBackOff()):
 		}
 	}
-	return nil
 }
 
 // member joins the group and serves its generations until something fails or ctx ends.
