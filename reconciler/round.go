@@ -225,7 +225,8 @@ func (r *Reconciler) returnUnits(ctx context.Context) error {
 			if s != sale.SettleDone && s != sale.SettleAlready {
 				continue
 			}
-			if err := r.d.Ledger.MarkReturned(ctx, list[i].Token, list[i].UserID); err != nil {
+			err := r.d.Ledger.MarkReturned(ctx, list[i].Token, list[i].UserID)
+			if err != nil && !errors.Is(err, sale.ErrConflict) { // a conflict: it was marked before
 				errs = append(errs, fmt.Errorf("mark returned: %w", err))
 			}
 		}
