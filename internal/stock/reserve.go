@@ -66,6 +66,7 @@ type reserveBatch struct {
 	sent        []int    // places in reqs of the requests that go to Redis
 	items       []int    // place of its commodity, from 0, for each of them
 	commodities []string // distinct, in the order of their first request
+	asked       []int64  // units asked for of each commodity
 	epoch       int64
 }
 
@@ -86,8 +87,9 @@ func (b *reserveBatch) admit() {
 			item := slices.Index(b.commodities, r.CommodityID)
 			if item < 0 {
 				item = len(b.commodities)
-				b.commodities = append(b.commodities, r.CommodityID)
+				b.commodities, b.asked = append(b.commodities, r.CommodityID), append(b.asked, 0)
 			}
+			b.asked[item] += int64(r.Quantity)
 			b.sent, b.items = append(b.sent, i), append(b.items, item)
 		}
 	}
@@ -96,7 +98,7 @@ func (b *reserveBatch) admit() {
 // args lays the call out as the header of reserve.lua says.
 func (b *reserveBatch) args(k keys, userPerSecond, salePerSecond int) *scriptArgs {
 	m, n := len(b.commodities), len(b.sent)
-	a := newScriptArgs(13+2*m+4*n, 512+m*120+n*4*(len(k.prefix)+40))
+	a := newScriptArgs(13+3*m+4*n, 512+m*120+n*4*(len(k.prefix)+40))
 	a.key(k.meta())
 	a.key(k.occupied())
 	a.key(k.rate())
@@ -107,10 +109,10 @@ func (b *reserveBatch) args(k keys, userPerSecond, salePerSecond int) *scriptArg
 		a.keyOf(k.prefix, "stock:", c)
 	}
 	for _, i := range b.sent {
-		a.keyOfInt(k.prefix, "user:", b.reqs[i].UserID)
+		a.keyOfInt(k.prefix, "rate:", b.reqs[i].UserID)
 	}
 	for _, i := range b.sent {
-		a.keyOfInt(k.prefix, "rate:", b.reqs[i].UserID)
+		a.keyOfInt(k.prefix, "user:", b.reqs[i].UserID)
 	}
 	for _, i := range b.sent {
 		a.keyOf(k.prefix, "token:", b.reqs[i].Token)
@@ -124,6 +126,9 @@ func (b *reserveBatch) args(k keys, userPerSecond, salePerSecond int) *scriptArg
 	a.int(int64(len(k.prefix) + len("token:") + 1))
 	for _, c := range b.commodities {
 		a.str(c)
+	}
+	for _, units := range b.asked {
+		a.int(units)
 	}
 	for j, i := range b.sent {
 		a.int(int64(b.items[j]+1)*1000 + int64(b.reqs[i].Quantity))
