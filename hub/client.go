@@ -90,14 +90,14 @@ func (c *Client) Next() (data []byte, at int64, err error) {
 	return e.data, e.at, nil
 }
 
-// Tell queues a message that this client asked for: the state after a connect or a sync. Other than Deliver it repeats
-// a version the client was given before, and it does not count against the bounds, since there are only as many as the
-// user has keys. It reports false when a newer version was given or waits, or the client has ended.
-func (c *Client) Tell(m Message) bool {
+// Tell queues a message that this client alone is to get: its state after a connect or, with again, after it asked for
+// it, and then also a version it was given before. Other than Deliver it does not count against the bounds, since there
+// are only as many as the user has keys. It reports false when the client has the message, or a newer one, or has ended.
+func (c *Client) Tell(m Message, again bool) bool {
 	c.shard.mu.Lock()
 	defer c.shard.mu.Unlock()
 	key := keyOf(m.Key)
-	if v, ok := c.givenVersion(key); ok && m.Version < v {
+	if v, ok := c.givenVersion(key); ok && (m.Version < v || m.Version == v && !again) {
 		return false
 	}
 	return c.put(entry{kind: kindState, key: key, version: m.Version, data: m.Data, at: m.At})

@@ -79,7 +79,7 @@ type Hub struct {
 
 	castMu sync.Mutex // one broadcast at a time, so that two of one sale reach every client in the same order
 
-	stale, slow atomic.Int64
+	sockets, stale, slow atomic.Int64
 }
 
 // shard is a part of the registry.
@@ -144,6 +144,7 @@ func (h *Hub) Register(userID int64, viewing string, owner Owner) (*Client, erro
 	first := s.clients == 1
 	s.mu.Unlock()
 
+	h.sockets.Add(1)
 	if first {
 		h.o.OnShard(s.index)
 	}
@@ -174,6 +175,7 @@ func (h *Hub) Unregister(c *Client) {
 	last := s.clients == 0
 	s.mu.Unlock()
 
+	h.sockets.Add(-1)
 	if last {
 		h.o.OnShard(s.index)
 	}

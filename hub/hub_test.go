@@ -283,15 +283,18 @@ func TestS29_TellRepeatsAndEndsLast(t *testing.T) {
 	c := register(t, h, 1, "A")
 	h.Deliver(1, message("k", 2))
 	expect(t, c, "k@2")
-	if c.Tell(message("k", 1)) {
+	if c.Tell(message("k", 1), true) {
 		t.Error("an older version was told")
 	}
-	if !c.Tell(message("k", 2)) {
+	if c.Tell(message("k", 2), false) {
+		t.Error("a version given before was repeated unasked")
+	}
+	if !c.Tell(message("k", 2), true) {
 		t.Error("the version given before was not repeated")
 	}
 	c.TellEnd([]byte("end"))
 	for i := range 5 { // as many as there are, whatever the bound
-		c.Tell(message("s"+strconv.Itoa(i), 1))
+		c.Tell(message("s"+strconv.Itoa(i), 1), false)
 	}
 	c.TellLive([]byte("live"))
 	c.TellEnd([]byte("end"))
@@ -312,7 +315,7 @@ func TestFirstCloseReasonStands(t *testing.T) {
 	if _, _, err := c.Next(); !errors.Is(err, reason) {
 		t.Errorf("reason %v, want %v", err, reason)
 	}
-	if c.Tell(message("k", 1)) || c.TellLive(nil) || c.TellEnd(nil) {
+	if c.Tell(message("k", 1), true) || c.TellLive(nil) || c.TellEnd(nil) {
 		t.Error("an ended client took something")
 	}
 }
@@ -330,7 +333,7 @@ func TestPresenceIsTold(t *testing.T) {
 	a := register(t, h, 1, "A")
 	b := register(t, h, 2, "A")
 	p := h.Presence()
-	if p.Sockets != 2 || p.Users != 2 || p.Viewers["A"] != 2 || len(h.Clients(0)) != 2 || len(h.Users(0)) != 2 {
+	if h.Sockets() != 2 || p.Sockets != 2 || p.Users != 2 || p.Viewers["A"] != 2 || len(h.Clients(0)) != 2 || len(h.Users(0)) != 2 {
 		t.Errorf("presence %+v", p)
 	}
 	h.Unregister(a)
@@ -340,7 +343,7 @@ func TestPresenceIsTold(t *testing.T) {
 	if !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
-	if p := h.Presence(); p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 || len(h.Sales()) != 0 || len(h.shards[0].sales) != 0 {
+	if p := h.Presence(); h.Sockets() != 0 || p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 || len(h.Sales()) != 0 || len(h.shards[0].sales) != 0 {
 		t.Errorf("presence at the end %+v", p)
 	}
 }
@@ -383,7 +386,7 @@ func TestFS067_JoinAndLeaveDuringBroadcast(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	casting.Wait()
-	if p := h.Presence(); p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 {
+	if p := h.Presence(); h.Sockets() != 0 || p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 {
 		t.Errorf("left over: %+v", p)
 	}
 }
@@ -409,7 +412,7 @@ func TestFS068_EvictionMeetsDisconnect(t *testing.T) {
 			t.Fatalf("round %d: ended with %v", i, err)
 		}
 	}
-	if p := h.Presence(); p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 {
+	if p := h.Presence(); h.Sockets() != 0 || p.Sockets != 0 || p.Users != 0 || len(p.Viewers) != 0 {
 		t.Errorf("left over: %+v", p)
 	}
 }

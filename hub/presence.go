@@ -25,6 +25,9 @@ func (h *Hub) Presence() Presence {
 	return p
 }
 
+// Sockets is how many clients there are.
+func (h *Hub) Sockets() int { return int(h.sockets.Load()) }
+
 // Viewers is how many clients look at a sale.
 func (h *Hub) Viewers(activityID string) int {
 	h.salesMu.Lock()

@@ -1,0 +1,142 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"seckill/internal/sale"
+)
+
+// Config bounds the pusher. Zero values mean the defaults stated here.
+type Config struct {
+	Shards         int      // of the hub; the same number for all roles of a deployment; default 16
+	Origins        []string // pages that may connect, as scheme://host[:port]; default: the host the pusher is reached by
+	TrustedProxies []string // addresses or CIDRs whose X-Forwarded-For is believed; default none
+
+	HandshakeTimeout time.Duration // for the headers to come in and the upgrade to go out; default 5 s
+	IdleTimeout      time.Duration // of a keep-alive connection without a socket; default 60 s
+	MaxHeaderBytes   int           // of a request; default 16 KiB
+
+	PingEvery        time.Duration // default 25 s
+	PeerTimeout      time.Duration // a peer that was silent for so long is gone; more than twice PingEvery; default 55 s
+	WriteTimeout     time.Duration // for one frame to go out; default 10 s
+	CloseWait        time.Duration // for the peer's answer to a close frame; default 1 s
+	MaxFrameBytes    int           // of an inbound message; default 1 KiB
+	InboundPerSecond int           // inbound frames of one socket, pings and pongs included; default 5
+	InboundBurst     int           // of those at once; default 20
+
+	MaxSockets           int // in this process; default, and at most, what the descriptor limit leaves room for
+	MaxSocketsPerUser    int // default 10
+	MaxSocketsPerAddress int // of one IPv4 address or IPv6 /64; default 1,000
+	MaxRefusals          int // sockets upgraded only to be closed with a code, at once; default 256
+	QueueMessages        int // waiting for one socket; default 64
+	QueueBytes           int // waiting for one socket; default 64 KiB
+	SendBufferBytes      int // kernel's send buffer of a socket, so that a slow one is noticed; default 64 KiB
+
+	SubscribeWait        time.Duration // a new socket waits so long for its shard's subscription; default 3 s
+	UnsubscribeAfter     time.Duration // a shard or sale without a client stays subscribed so long; default 5 s
+	StoreTimeout         time.Duration // of one read from Redis or the database; default 2 s
+	Readers              int           // reads of state at once; default 4
+	ReadBatch            int           // users in one read; default 256
+	LedgerReadsPerSecond int           // database reads for users whom Redis does not know; default 200
+	CatalogRefresh       time.Duration // of state and stock from Redis; default 1 s
+	CatalogReload        time.Duration // of the list of activities from the database; default 2 s
+	Retention            time.Duration // results of a sale are told so long after its last pay deadline; default 24 h
+	MaxSales             int           // whose results are read for a user, the latest ones; default 200
+
+	DrainWindow time.Duration // on stop, sockets are closed over this time; default 2 s
+}
+
+// WithDefaults fills what is not set.
+func (c Config) WithDefaults() Config {
+	def(&c.Shards, 16)
+	def(&c.HandshakeTimeout, 5*time.Second)
+	def(&c.IdleTimeout, time.Minute)
+	def(&c.MaxHeaderBytes, 16<<10)
+	def(&c.PingEvery, 25*time.Second)
+	def(&c.PeerTimeout, 2*c.PingEvery+c.PingEvery/5)
+	def(&c.WriteTimeout, 10*time.Second)
+	def(&c.CloseWait, time.Second)
+	def(&c.MaxFrameBytes, 1<<10)
+	def(&c.InboundPerSecond, 5)
+	def(&c.InboundBurst, 20)
+	def(&c.MaxSocketsPerUser, 10)
+	def(&c.MaxSocketsPerAddress, 1000)
+	def(&c.MaxRefusals, 256)
+	def(&c.QueueMessages, 64)
+	def(&c.QueueBytes, 64<<10)
+	def(&c.SendBufferBytes, 64<<10)
+	def(&c.SubscribeWait, 3*time.Second)
+	def(&c.UnsubscribeAfter, 5*time.Second)
+	def(&c.StoreTimeout, 2*time.Second)
+	def(&c.Readers, 4)
+	def(&c.ReadBatch, 256)
+	def(&c.LedgerReadsPerSecond, 200)
+	def(&c.CatalogRefresh, time.Second)
+	def(&c.CatalogReload, 2*time.Second)
+	def(&c.Retention, sale.DefaultRetention)
+	def(&c.MaxSales, 200)
+	def(&c.DrainWindow, 2*time.Second)
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// check refuses bounds that contradict one another.
+func (c *Config) check() error {
+	if c.PeerTimeout < 2*c.PingEvery {
+		return errors.New("pusher: peerTimeout must be at least twice pingEvery, or a lost ping ends a socket")
+	}
+	return nil
+}
+
+// Subscriber listens to the channels of hub shards and sales. It calls a Handler, after every new subscription too.
+type Subscriber interface {
+	Subscribe(ctx context.Context, shard int) error
+	Unsubscribe(ctx context.Context, shard int) error
+	SubscribeLive(ctx context.Context, activityID string) error
+	UnsubscribeLive(ctx context.Context, activityID string) error
+	// Subscribed reports whether the server has confirmed a shard's channel and the connection still stands.
+	Subscribed(shard int) bool
+	Close() error
+}
+
+// States reads what Redis holds.
+type States interface {
+	ResultsOfUsers(ctx context.Context, activityIDs []string, userIDs []int64) ([]sale.UserResult, error)
+	Live(ctx context.Context, activityIDs []string) (map[string]sale.Live, error)
+}
+
+// Ledger reads the database.
+type Ledger interface {
+	Activity(ctx context.Context, id string) (*sale.Activity, error)
+	Activities(ctx context.Context) ([]*sale.Activity, error)
+	DecisionsOfUser(ctx context.Context, userID int64, activityIDs []string) ([]sale.Decision, error)
+}
+
+// Users verifies who is asking, and until when. The error of a bad token is safe to show.
+type Users interface {
+	UserOf(jwt string) (userID int64, expires time.Time, err error)
+}
+
+// Deps are the parts a pusher is built from. All are required, but for those that say otherwise.
+type Deps struct {
+	Subscriber func(*Handler) Subscriber // makes the subscriber that calls this handler; Run closes it
+	States     States
+	Ledger     Ledger
+	Users      Users
+	Checks     map[string]func(context.Context) error // for readyz, beside its own; may be nil
+	Metrics    *prometheus.Registry
+	Jitter     func() float64   // numbers from 0 to 1; default math/rand/v2
+	Now        func() time.Time // default time.Now
+	Log        *slog.Logger     // default slog.Default
+}

@@ -1,0 +1,278 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+
+	"seckill/hub"
+	"seckill/internal/sale"
+)
+
+// Pusher is one pusher process.
+type Pusher struct {
+	cfg    Config
+	users  Users
+	states States
+	checks map[string]func(context.Context) error
+	jitter func() float64
+	now    func() time.Time
+	log    *slog.Logger
+
+	hub        *hub.Hub
+	subs       *subscriptions
+	reader     *reader
+	catalog    *catalog
+	board      *board
+	metrics    *metrics
+	origins    origins
+	addresses  *addresses
+	upgrader   websocket.Upgrader
+	server     *http.Server
+	maxSockets int
+	refusals   chan struct{} // sockets open only to be closed with a code
+
+	sockets     context.Context //nolint:containedctx // ends when sockets must not wait for anything any more
+	stopSockets context.CancelFunc
+
+	mu       sync.Mutex
+	draining bool
+	open     sync.WaitGroup // handshakes and sockets; none is added once draining is set
+}
+
+// New builds a pusher; Run serves it.
+func New(cfg Config, d Deps) (*Pusher, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	if d.Jitter == nil {
+		d.Jitter = rand.Float64
+	}
+	if d.Log == nil {
+		d.Log = slog.Default()
+	}
+	p := &Pusher{
+		cfg: cfg, users: d.Users, states: d.States, checks: d.Checks, jitter: d.Jitter, now: d.Now, log: d.Log,
+		maxSockets: maxSockets(cfg.MaxSockets, d.Log), refusals: make(chan struct{}, cfg.MaxRefusals),
+	}
+	var err error
+	if p.origins, err = newOrigins(cfg.Origins); err != nil {
+		return nil, err
+	}
+	if p.addresses, err = newAddresses(cfg.MaxSocketsPerAddress, cfg.TrustedProxies); err != nil {
+		return nil, err
+	}
+	p.sockets, p.stopSockets = context.WithCancel(context.Background())
+	p.subs = newSubscriptions(cfg.Shards, cfg.UnsubscribeAfter, d.Log)
+	p.hub = hub.New(hub.Options{
+		Shards: cfg.Shards, QueueMessages: cfg.QueueMessages, QueueBytes: cfg.QueueBytes, MaxSocketsPerUser: cfg.MaxSocketsPerUser,
+		OnShard: func(int) { p.subs.changed() }, OnSale: func(string) { p.subs.changed() },
+	})
+	p.metrics = newMetrics(d.Metrics, p.hub)
+	p.board = newBoard(p.hub, d.Now)
+	p.catalog = newCatalog(&p.cfg, d.Ledger, d.Now)
+	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.hub)
+	p.upgrader = websocket.Upgrader{
+		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 256, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
+		CheckOrigin: func(*http.Request) bool { return true }, // admit has checked it
+		Error: func(w http.ResponseWriter, r *http.Request, _ int, _ error) {
+			w.Header().Set("Sec-Websocket-Version", "13")
+			p.writeProblem(w, r, refuse(http.StatusBadRequest, sale.CodeInvalidRequest, "this is no WebSocket handshake of version 13"))
+		},
+	}
+	p.server = &http.Server{
+		Handler: p.routes(d.Metrics), ReadHeaderTimeout: cfg.HandshakeTimeout, IdleTimeout: cfg.IdleTimeout,
+		WriteTimeout: cfg.WriteTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
+	}
+	p.subs.hub, p.subs.sub = p.hub, d.Subscriber(&Handler{p})
+	return p, nil
+}
+
+// Presence is who is connected here.
+func (p *Pusher) Presence() hub.Presence { return p.hub.Presence() }
+
+// enter admits one handshake more, unless the pusher is draining.
+func (p *Pusher) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining {
+		return false
+	}
+	p.open.Add(1)
+	return true
+}
+
+// leave is the end of a handshake or socket that enter admitted.
+func (p *Pusher) leave() { p.open.Done() }
+
+func (p *Pusher) isDraining() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.draining
+}
+
+// Run serves the listener until ctx ends, then stops in order: not ready, no new sockets, the open ones closed with 1012
+// over DrainWindow, what is left cut off after grace. It returns nil after a clean stop.
+func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) error {
+	work, stopWork := context.WithCancel(context.Background())
+	defer stopWork()
+	p.refresh(work, true) // so that the first sockets find it
+	var workers sync.WaitGroup
+	workers.Go(func() { p.keepFresh(work) })
+	workers.Go(func() { p.subs.run(work) })
+	workers.Go(func() { p.reader.reread(work) })
+	for range p.cfg.Readers {
+		workers.Go(func() { p.reader.answer(work) })
+	}
+	served := make(chan error, 1)
+	go func() { served <- p.server.Serve(ln) }()
+	var err error
+	select {
+	case err = <-served:
+	case <-ctx.Done():
+	}
+	deadline := time.Now().Add(grace)
+	late := p.drain(grace)
+	stopCtx, cancel := context.WithDeadline(context.Background(), deadline.Add(time.Second))
+	defer cancel()
+	err = errors.Join(err, late, p.server.Shutdown(stopCtx))
+	stopWork()
+	workers.Wait()
+	if closeErr := p.subs.sub.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("pusher: close subscriber: %w", closeErr))
+	}
+	return err
+}
+
+// drain ends all sockets.
+func (p *Pusher) drain(grace time.Duration) error {
+	p.mu.Lock()
+	p.draining = true
+	p.mu.Unlock()
+	end := time.NewTimer(grace)
+	defer end.Stop()
+	var clients []*hub.Client
+	for i := range p.hub.Shards() {
+		clients = append(clients, p.hub.Clients(i)...)
+	}
+	// Clients come back with jitter of their own; the window keeps the first wave apart (FS-081).
+	rand.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
+	window := min(p.cfg.DrainWindow, grace/2)
+	began := time.Now()
+	for i, c := range clients {
+		if due := window * time.Duration(i) / time.Duration(len(clients)); time.Since(began) < due {
+			time.Sleep(time.Until(began.Add(due)))
+		}
+		c.Close(errRestart)
+	}
+	p.stopSockets()
+	for i := range p.hub.Shards() { // those whose handshake was under way
+		for _, c := range p.hub.Clients(i) {
+			c.Close(errRestart)
+		}
+	}
+	gone := make(chan struct{})
+	go func() { p.open.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-end.C:
+	}
+	cut := 0
+	for i := range p.hub.Shards() {
+		for _, c := range p.hub.Clients(i) {
+			if s, ok := c.Owner().(*socket); ok {
+				_ = s.conn.Close()
+				cut++
+			}
+		}
+	}
+	return fmt.Errorf("pusher: %d sockets did not close within %v", cut, grace)
+}
+
+// keepFresh refreshes the catalog and the live states until ctx ends.
+func (p *Pusher) keepFresh(ctx context.Context) {
+	tick := time.NewTicker(p.cfg.CatalogRefresh)
+	defer tick.Stop()
+	loaded := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		reload := time.Since(loaded) >= p.cfg.CatalogReload || !p.catalog.loaded()
+		if reload {
+			loaded = time.Now()
+		}
+		p.refresh(ctx, reload)
+	}
+}
+
+// refresh reads the activities, if they are due, and the live state of those that are on or viewed.
+func (p *Pusher) refresh(ctx context.Context, reload bool) {
+	if reload {
+		if err := p.catalog.reload(ctx); err != nil && ctx.Err() == nil {
+			p.log.Warn("pusher: catalog", "err", err)
+		}
+	}
+	ids := union(p.catalog.sales(), p.hub.Sales())
+	if len(ids) == 0 {
+		return
+	}
+	began := p.now()
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.StoreTimeout)
+	defer cancel()
+	lives, err := p.states.Live(ctx, ids)
+	if err != nil {
+		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			p.log.Warn("pusher: live states", "err", err)
+		}
+		return
+	}
+	rebuilt := false
+	for id, l := range lives {
+		rebuilt = p.board.read(l, p.catalog.state(id), began) || rebuilt
+	}
+	if rebuilt {
+		p.rereadAll()
+	}
+	p.board.keep(ids)
+}
+
+// rereadAll has the users of all shards read again: results may have been told while Redis had no data (R10).
+func (p *Pusher) rereadAll() {
+	var shards []int
+	for i := range p.hub.Shards() {
+		if p.hub.ShardActive(i) {
+			shards = append(shards, i)
+		}
+	}
+	p.reader.again(shards...)
+}
+
+func union(a, b []string) []string {
+	seen := make(map[string]bool, len(a)+len(b))
+	var out []string
+	for _, list := range [][]string{a, b} {
+		for _, s := range list {
+			if !seen[s] {
+				seen[s] = true
+				out = append(out, s)
+			}
+		}
+	}
+	return out
+}
