@@ -10,6 +10,7 @@ import (
 	"seckill/consumer"
 	"seckill/gateway"
 	"seckill/internal/queue"
+	"seckill/pusher"
 	"seckill/reconciler"
 )
 
@@ -45,10 +46,10 @@ type GatewayConfig struct {
 	gateway.Config
 }
 
-// PusherConfig is the pusher's address, its push shards, and bounds.
+// PusherConfig is the pusher's address, its shards, and bounds. Shards is the same in every process of any role.
 type PusherConfig struct {
-	Addr   string
-	Shards int // of the hub; the same in every process
+	Addr string
+	pusher.Config
 }
 
 // ConsumerConfig is the consumer's health address and bounds.
@@ -126,7 +127,7 @@ func Defaults() Config {
 		StopGrace: 10 * time.Second,
 		StartWait: 60 * time.Second,
 		Gateway:   GatewayConfig{Addr: "127.0.0.1:8080", Config: gateway.Config{}.WithDefaults()},
-		Pusher:    PusherConfig{Addr: "127.0.0.1:8081", Shards: 16},
+		Pusher:    PusherConfig{Addr: "127.0.0.1:8081", Config: pusher.Config{}.WithDefaults()},
 		Consumer:  ConsumerConfig{Addr: "127.0.0.1:8082", NodeLeaseTTL: 15 * time.Second, Config: consumer.Config{}.WithDefaults()},
 		Reconciler: ReconcilerConfig{
 			Addr: "127.0.0.1:8083", Config: reconciler.Config{}.WithDefaults(),

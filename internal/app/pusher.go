@@ -1,8 +1,37 @@
 package app
 
-import "context"
+import (
+	"context"
+	"fmt"
+
+	"seckill/internal/push"
+	"seckill/pusher"
+)
 
 func (a *App) startPusher(_ context.Context) error {
-	a.health(RolePusher)
+	users, err := a.verifier(a.keysContext())
+	if err != nil {
+		return err
+	}
+	cfg := a.cfg.Pusher.Config
+	if addr := a.Addr(RoleGateway); addr != "" && len(cfg.Origins) == 0 {
+		// The page of the gateway in this process may connect. Browsers name it by whichever of these was typed.
+		cfg.Origins = ownOrigins(addr)
+	}
+	p, err := pusher.New(cfg, pusher.Deps{
+		Subscriber: func(h *pusher.Handler) pusher.Subscriber {
+			return push.NewSubscriber(a.rdb, push.Options{
+				OnResults: h.OnResults, OnLive: h.OnLive, OnSubscribed: h.OnSubscribed, OnDropped: h.OnDropped,
+				OnError: func(err error) { a.log.Warn("pusher: subscription", "err", err) },
+			})
+		},
+		States: a.stock, Ledger: a.ledger, Users: sessions{users}, Checks: plainChecks(a.checks()),
+		Metrics: a.registry, Log: a.log,
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	ln := a.listeners[RolePusher]
+	a.background("pusher", func(ctx context.Context) error { return p.Run(ctx, ln, a.cfg.StopGrace) })
 	return nil
 }

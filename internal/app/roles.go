@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -72,6 +73,19 @@ type sessions struct{ *auth.Verifier }
 func (s sessions) UserOf(jwt string) (int64, time.Time, error) {
 	id, err := s.Verify(jwt)
 	return id.UserID, id.ExpiresAt, err
+}
+
+// ownOrigins are the origins of a page served at this address.
+func ownOrigins(addr string) []string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil
+	}
+	origins := []string{"http://" + addr, "https://" + addr}
+	if ip := net.ParseIP(host); ip != nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		origins = append(origins, "http://localhost:"+port, "http://127.0.0.1:"+port)
+	}
+	return origins
 }
 
 // requestTokens adapts request tokens to the gateway.
