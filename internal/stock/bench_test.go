@@ -1,6 +1,7 @@
 package stock_test
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -63,53 +64,77 @@ local seq = redis.call('HINCRBY', meta, 'seq', 1)
 return {1, tonumber(m[1]), seq, m[8]}
 `
 
-// BenchmarkReserve measures the Redis CPU of one reservation (P3): go test -bench Reserve -benchtime 100000x, with
-// SECKILL_TEST_REDIS. redis-us/op is the CPU time of the whole server process, script-us/op what it spent in scripts.
+// BenchmarkReserve measures the Redis CPU of one reservation (P3): go test -bench Reserve -benchtime 50000x, with
+// SECKILL_TEST_REDIS. redis-us/op is the CPU time of the whole server process, script-us/op the time it spent in scripts.
+//
+// growing begins with an empty sale: Redis doubles its tables again and again meanwhile, at the same cost for each way.
+// large stands beside another sale of 400,000 reservations, so that the tables are as large as they get.
 func BenchmarkReserve(b *testing.B) {
-	for _, bench := range []struct {
-		name    string
-		batch   int
-		clients int
-	}{{"plain", 0, 50}, {"batch=1", 1, 50}, {"batch=10", 10, 8}, {"batch=50", 50, 4}, {"batch=256", 256, 4}} {
-		b.Run(bench.name, func(b *testing.B) { benchmarkReserve(b, bench.batch, bench.clients) })
+	for _, keyspace := range []string{"growing", "large"} {
+		b.Run(keyspace, func(b *testing.B) {
+			if keyspace == "large" {
+				if testing.Short() {
+					b.Skip("fills the server with 400,000 reservations")
+				}
+				beside := newReserveBench(b, "L")
+				for range 400_000 / 250 {
+					beside.must(b, beside.batch(b, 250))
+				}
+			}
+			for _, way := range []struct {
+				name    string
+				batch   int
+				clients int
+			}{{"plain", 0, 50}, {"batch=1", 1, 50}, {"batch=10", 10, 8}, {"batch=50", 50, 4}, {"batch=256", 256, 4}} {
+				b.Run(way.name, func(b *testing.B) { benchmarkReserve(b, way.batch, way.clients) })
+			}
+		})
+	}
+}
+
+// reserveBench is a sale to reserve from.
+type reserveBench struct {
+	rdb   *redis.Client
+	s     *stock.Store
+	id    string
+	plain *redis.Script
+	user  atomic.Int64
+}
+
+func newReserveBench(b *testing.B, prefix string) *reserveBench {
+	b.Helper()
+	r := &reserveBench{rdb: redis.NewClient(&redis.Options{Addr: testenv.Redis(b), PoolSize: 50}), plain: redis.NewScript(plainScript)}
+	b.Cleanup(func() { _ = r.rdb.Close() })
+	now := time.Now()
+	r.id = prefix + strconv.FormatInt(now.UnixNano(), 36)
+	r.user.Store(738529527931269425)
+	a := sale.Activity{
+		ID: r.id, StartsAt: now.Add(-time.Hour), EndsAt: now.Add(time.Hour), PayWithin: time.Minute, State: sale.StateScheduled, Epoch: 1,
+		Items: []sale.Item{{CommodityID: "SP20240601001", Price: decimal.New(9900, -2), Total: 1_000_000_000, MaxPerUser: 1}},
+	}
+	r.s = stock.New(r.rdb, stock.Options{SalePerSecond: 1 << 40, CallTimeout: time.Minute})
+	r.must(b, r.s.BeginRebuild(b.Context(), a, 1))
+	r.must(b, r.s.FinishRebuild(b.Context(), &sale.Snapshot{Activity: a}, 1))
+	b.Cleanup(func() { r.must(b, r.s.Purge(context.Background(), r.id)) })
+	return r
+}
+
+func (r *reserveBench) must(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
 	}
 }
 
 func benchmarkReserve(b *testing.B, batch, clients int) {
-	rdb := redis.NewClient(&redis.Options{Addr: testenv.Redis(b), PoolSize: clients})
-	defer rdb.Close()
-	now := time.Now()
-	id := "B" + strconv.FormatInt(now.UnixNano(), 36)
-	a := sale.Activity{
-		ID: id, StartsAt: now.Add(-time.Hour), EndsAt: now.Add(time.Hour), PayWithin: time.Minute, State: sale.StateScheduled, Epoch: 1,
-		Items: []sale.Item{{CommodityID: "SP20240601001", Price: decimal.New(9900, -2), Total: 1_000_000_000, MaxPerUser: 1}},
-	}
-	s := stock.New(rdb, stock.Options{SalePerSecond: 1 << 40})
-	ctx := b.Context()
-	if err := s.BeginRebuild(ctx, a, 1); err != nil {
-		b.Fatal(err)
-	}
-	if err := s.FinishRebuild(ctx, &sale.Snapshot{Activity: a}, 1); err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := s.Purge(ctx, id); err != nil {
-			b.Error(err)
-		}
-	}()
-	var user atomic.Int64
-	user.Store(738529527931269425)
-	plain := redis.NewScript(plainScript)
-	one := func() error { return reserveBatchOf(b, s, id, batch, &user) }
-	per := batch
+	r := newReserveBench(b, "B")
+	per := max(batch, 1)
+	one := func() error { return r.batch(b, batch) }
 	if batch == 0 {
-		per = 1
-		one = func() error { return plainOne(b, rdb, plain, id, &user) }
+		one = func() error { return r.plainOne(b) }
 	}
-	if err := one(); err != nil { // loads the script
-		b.Fatal(err)
-	}
-	cpu, script := serverCPU(b, rdb)
+	r.must(b, one()) // loads the script
+	cpu, script := serverCPU(b, r.rdb)
 	b.ReportAllocs()
 	b.ResetTimer()
 	var wg sync.WaitGroup
@@ -127,19 +152,19 @@ func benchmarkReserve(b *testing.B, batch, clients int) {
 	wg.Wait()
 	b.StopTimer()
 	done := float64(max(b.N/per, 1) * per)
-	cpu2, script2 := serverCPU(b, rdb)
+	cpu2, script2 := serverCPU(b, r.rdb)
 	b.ReportMetric((cpu2-cpu)/done, "redis-us/op")
 	b.ReportMetric((script2-script)/done, "script-us/op")
 	b.ReportMetric(done/b.Elapsed().Seconds(), "reservations/s")
 }
 
-func reserveBatchOf(b *testing.B, s *stock.Store, id string, batch int, user *atomic.Int64) error {
-	reqs := make([]sale.ReserveRequest, batch)
+func (r *reserveBench) batch(b *testing.B, n int) error {
+	reqs := make([]sale.ReserveRequest, n)
 	for i := range reqs {
-		u := user.Add(1)
+		u := r.user.Add(1)
 		reqs[i] = sale.ReserveRequest{Token: benchToken(u), UserID: u, CommodityID: "SP20240601001", Quantity: 1}
 	}
-	rs, err := s.Reserve(b.Context(), id, time.Now(), reqs)
+	rs, err := r.s.Reserve(b.Context(), r.id, time.Now(), reqs)
 	if err != nil {
 		return err
 	}
@@ -151,10 +176,10 @@ func reserveBatchOf(b *testing.B, s *stock.Store, id string, batch int, user *at
 	return nil
 }
 
-func plainOne(b *testing.B, rdb *redis.Client, script *redis.Script, id string, user *atomic.Int64) error {
-	u := user.Add(1)
-	p, name, token := "seckill:{"+id+"}:", strconv.FormatInt(u, 10), benchToken(u)
-	v, err := script.Run(b.Context(), rdb, []string{
+func (r *reserveBench) plainOne(b *testing.B) error {
+	u := r.user.Add(1)
+	p, name, token := "seckill:{"+r.id+"}:", strconv.FormatInt(u, 10), benchToken(u)
+	v, err := r.plain.Run(b.Context(), r.rdb, []string{
 		p + "meta", p + "occupied", p + "rate", p + "blocked", p + "eligible", p + "participants",
 		p + "user:" + name, p + "token:" + token, p + "rate:" + name, p + "stock:SP20240601001",
 	}, time.Now().UnixMilli(), name, token, "SP20240601001", 1, 3, 1<<40).Slice()
