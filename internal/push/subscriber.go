@@ -75,7 +75,7 @@ func (o *Options) setDefaults() {
 type Subscriber struct {
 	rdb    redis.UniversalClient
 	o      Options
-	ctx    context.Context //nolint:containedctx // ends with Close
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 	events chan event

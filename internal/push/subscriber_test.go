@@ -229,7 +229,7 @@ func connectionLost(t *testing.T, rdb redis.UniversalClient, hurt func()) {
 		hurt()
 		s.await(shardName(0), shardName(3), shardName(15), "live:")
 		must(t, p.Results(t.Context(), result(7, round)))
-		for receive(t, got)[0].Version != round { //nolint:revive // an earlier round may still be on its way
+		for receive(t, got)[0].Version != round { // an earlier round may still be on its way
 		}
 	}
 }

@@ -2,6 +2,7 @@ package stock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -87,7 +88,7 @@ func (s *Store) pipelineOnce(ctx context.Context, fill func(p redis.Pipeliner)) 
 		return nil
 	}
 	for _, cmd := range cmds { // Exec tells only the first error, and that may be a harmless one
-		if e := cmd.Err(); e != nil && e != redis.Nil && !redis.HasErrorPrefix(e, "WRONGTYPE") {
+		if e := cmd.Err(); e != nil && !errors.Is(e, redis.Nil) && !redis.HasErrorPrefix(e, "WRONGTYPE") {
 			return classify(e)
 		}
 	}

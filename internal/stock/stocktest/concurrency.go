@@ -164,7 +164,7 @@ func nothingIsLost(t *testing.T, b Backend) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			rnd := rand.New(rand.NewPCG(7, uint64(w))) //nolint:gosec // a seed, so that a failure comes again
+			rnd := rand.New(rand.NewPCG(7, uint64(w))) // a seed, so that a failure comes again
 			g := stock.New(e.rdb, e.o)
 			now := e.now
 			for range steps {

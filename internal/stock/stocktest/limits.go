@@ -93,10 +93,10 @@ func tokenRouteShares(t *testing.T, b Backend) {
 
 // One who waits exactly as long as told passes; a millisecond less does not.
 func retryAfterIsTrue(t *testing.T, b Backend) {
-	for _, offset := range []time.Duration{0, 1, 250, 333, 500, 777, 999} {
+	for _, offset := range []int{0, 1, 250, 333, 500, 777, 999} {
 		e := newEnv(t, b, limited(3))
 		u := e.user()
-		e.now = e.now.Add(offset * time.Millisecond)
+		e.now = e.now.Add(time.Duration(offset) * time.Millisecond)
 		for round := range 6 {
 			var r sale.ReserveReply
 			for r = e.reserve(u, "a", "SP1", 1); r.Outcome != sale.ReserveRateLimited; {

@@ -13,13 +13,13 @@ package stocktest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"os"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,8 +61,6 @@ func Run(t *testing.T, b Backend) {
 	}
 }
 
-var saleCounter atomic.Int64 //nolint:gochecknoglobals // sale ids must differ between parallel tests of a process
-
 // env is one sale on one Redis, with a store to act on it.
 type env struct {
 	*testing.T
@@ -79,8 +77,7 @@ type env struct {
 // newEnv warms up a sale that began an hour ago: SP1, 10 units at 99.00, at most 2 for one; SP2, 5 units.
 func newEnv(t *testing.T, b Backend, change ...func(e *env)) *env {
 	t.Helper()
-	n := saleCounter.Add(1)
-	id := fmt.Sprintf("T%s-%d", strconv.FormatInt(int64(os.Getpid())<<20^time.Now().UnixNano()&0xffffffffff, 36), n)
+	id := "T" + strconv.FormatUint(rand.Uint64(), 36) // differs between tests that share a server
 	now := time.Now().UTC().Truncate(time.Second)
 	e := &env{
 		T: t, ctx: t.Context(), b: b, rdb: b.Client, now: now, users: 100_000,
@@ -169,7 +166,7 @@ func (e *env) outcome(r sale.ReserveReply, want sale.ReserveOutcome) {
 func (e *env) raw(rest string) string {
 	e.Helper()
 	v, err := e.rdb.Get(e.ctx, e.key(rest)).Result()
-	if err != nil && err != redis.Nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		e.Fatal(err)
 	}
 	return v
