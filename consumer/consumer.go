@@ -45,6 +45,11 @@ type Config struct {
 	RetryMax    time.Duration // longest wait; default 2 s
 	CallTimeout time.Duration // of one Redis call; default 5 s
 	MaxAttempts int           // of one message that fails for no known reason, before it is parked; default 8
+
+	RatePerSecond    int  // orders committed a second by the whole group; 0: no fixed rate
+	FindRate         bool // without a fixed rate: measure what the database takes, and stay 20 % below it
+	MinRatePerSecond int  // finding never goes below this; default 50
+	PaceBurst        int  // messages let through at once; default 500
 }
 
 // WithDefaults fills what is not set.
@@ -61,6 +66,12 @@ func (c Config) WithDefaults() Config {
 	if c.MaxAttempts <= 0 {
 		c.MaxAttempts = 8
 	}
+	if c.MinRatePerSecond <= 0 {
+		c.MinRatePerSecond = 50
+	}
+	if c.PaceBurst <= 0 {
+		c.PaceBurst = 500
+	}
 	return c
 }
 
@@ -73,6 +84,7 @@ type Consumer struct {
 	dead    DeadLetters
 	numbers OrderNumbers
 	metrics *metrics
+	pace    *pacer
 	log     *slog.Logger
 	stop    <-chan struct{} // closed when retries must end
 	step    func(name string)
@@ -86,7 +98,8 @@ type Deps struct {
 	DeadLetters DeadLetters
 	Numbers     OrderNumbers
 	Metrics     prometheus.Registerer
-	Lag         func() map[int]int64 // for the metric
+	Lag         func() map[int]int64 // by owned partition
+	Share       func() float64       // part of the group's partitions owned here, for pacing; nil: all
 	Log         *slog.Logger
 	Stop        <-chan struct{}   // when closed, a batch that keeps failing is left to its next owner
 	Step        func(name string) // told between the steps of a batch, so that tests can fail there; nil in production
@@ -100,9 +113,14 @@ func New(cfg Config, d Deps) *Consumer {
 	if d.Step == nil {
 		d.Step = func(string) {}
 	}
+	if d.Share == nil {
+		d.Share = func() float64 { return 1 }
+	}
+	cfg = cfg.WithDefaults()
+	pace := newPacer(cfg, d.Share, time.Now)
 	return &Consumer{
-		cfg: cfg.WithDefaults(), ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
-		metrics: newMetrics(d.Metrics, d.Lag), log: d.Log, stop: d.Stop, step: d.Step,
+		cfg: cfg, pace: pace, ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
+		metrics: newMetrics(d.Metrics, d.Lag, pace.rateNow), log: d.Log, stop: d.Stop, step: d.Step,
 	}
 }
 
@@ -122,6 +140,9 @@ func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	if len(pending) == 0 {
 		return nil
 	}
+	if err := c.hold(ctx, len(pending)); err != nil {
+		return err
+	}
 	decisions, err := c.decide(ctx, pending, batch)
 	if err != nil {
 		return err
@@ -138,6 +159,20 @@ func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	return nil
 }
 
+// hold waits for the pace, or until the consumer stops.
+func (c *Consumer) hold(ctx context.Context, n int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- c.pace.wait(ctx, n) }()
+	select {
+	case err := <-done:
+		return err
+	case <-c.stop:
+		return errors.New("pace: stopping")
+	}
+}
+
 // decide commits the batch. One that fails for no known reason is split, so that one bad message costs only itself.
 func (c *Consumer) decide(ctx context.Context, pending []sale.Pending, batch []sale.Delivery) ([]sale.Decision, error) {
 	var decisions []sale.Decision
@@ -151,7 +186,9 @@ func (c *Consumer) decide(ctx context.Context, pending []sale.Pending, batch []s
 			pending[i].OrderNo = number
 		}
 		start := time.Now()
+		c.pace.begin()
 		ds, err := c.ledger.Commit(ctx, pending)
+		c.pace.end(len(ds))
 		if err == nil {
 			decisions = ds
 			c.metrics.committed(ds, time.Since(start))

@@ -17,7 +17,7 @@ type metrics struct {
 	dead    *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, lag func() map[int]int64) *metrics {
+func newMetrics(reg prometheus.Registerer, lag func() map[int]int64, pace func() float64) *metrics {
 	m := &metrics{
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "seckill_commit_batch_size", Help: "Messages decided in one transaction.",
@@ -35,6 +35,9 @@ func newMetrics(reg prometheus.Registerer, lag func() map[int]int64) *metrics {
 		}, []string{"reason"}),
 	}
 	reg.MustRegister(m.batch, m.seconds, m.orders, m.dead)
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "seckill_commit_rate", Help: "Orders a second this process may commit; 0 without a limit.",
+	}, pace))
 	if lag != nil {
 		reg.MustRegister(lagCollector{lag: lag})
 	}

@@ -159,7 +159,8 @@ func (a *App) startConsumer(ctx context.Context) error {
 	stop := make(chan struct{})
 	c := consumer.New(a.cfg.Consumer.Config, consumer.Deps{
 		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: a.producer, Numbers: numbers,
-		Metrics: a.registry, Lag: group.Lag, Log: a.log, Stop: stop,
+		Metrics: a.registry, Lag: group.Lag, Share: func() float64 { return float64(len(group.Lag())) / float64(a.cfg.Kafka.Partitions) },
+		Log: a.log, Stop: stop,
 		Step: failpoint(RoleConsumer),
 	})
 	a.background("consumer", func(ctx context.Context) error {
