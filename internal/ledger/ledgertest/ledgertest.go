@@ -36,6 +36,7 @@ func Run(t *testing.T, open Open) {
 		"Misc":     miscTests,
 		"Race":     raceTests,
 		"Model":    modelTests,
+		"Operate":  operationsTests,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

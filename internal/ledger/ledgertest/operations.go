@@ -1,0 +1,242 @@
+package ledgertest
+
+import (
+	"crypto/rand"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/shopspring/decimal"
+
+	"seckill/internal/ledger"
+	"seckill/internal/sale"
+)
+
+// operationsTests cover payments, dead letters and the waitlist.
+func operationsTests(t *testing.T, open Open) {
+	for name, test := range map[string]func(*testing.T, Open){
+		"S37 each callback is recorded once":       testPayments,
+		"S37 FS-064 pay, close and cancel race":    testPaymentRace,
+		"S11 dead letters are kept, found, marked": testDeadLetters,
+		"R12 the waitlist keeps its line":          testWaitlist,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open)
+		})
+	}
+}
+
+func payment(d sale.Decision, amount string) sale.Payment {
+	return sale.Payment{ID: "pay-" + rand.Text(), OrderNo: d.OrderNo, Amount: decimal.RequireFromString(amount), PaidAt: time.Now().Truncate(time.Millisecond)}
+}
+
+func (s *shop) record(p sale.Payment, want sale.PaymentOutcome, wantChanged bool) {
+	s.Helper()
+	outcome, o, changed, err := s.L.RecordPayment(s.Context(), p)
+	if err != nil || outcome != want || changed != wantChanged || o == nil || o.OrderNo != p.OrderNo {
+		s.Fatalf("payment: %s, changed %v, %+v, %v; want %s, %v", outcome, changed, o, err, want, wantChanged)
+	}
+}
+
+func testPayments(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 10)
+	d := s.buy(s.message(s.user()))
+	p := payment(d, "19.99")
+	s.record(p, sale.PaymentPaid, true)
+	s.record(p, sale.PaymentPaid, false)
+	s.record(payment(d, "19.99"), sale.PaymentAlreadyPaid, false)
+	o, err := s.L.OrderByNo(t.Context(), d.OrderNo)
+	if err != nil || o.Status != sale.StatusPaid || o.Version != 2 || !o.PaidAt.Equal(p.PaidAt) {
+		t.Errorf("order %+v, %v", o, err)
+	}
+	other := p
+	other.Amount = decimal.RequireFromString("19.98")
+	if _, _, _, err := s.L.RecordPayment(t.Context(), other); !errors.Is(err, ledger.ErrOtherPayment) {
+		t.Errorf("same id, other amount: %v", err)
+	}
+	wrong := payment(s.buy(s.message(s.user())), "19.98")
+	s.record(wrong, sale.PaymentRefundDue, false)
+	late := s.buy(s.message(s.user()))
+	if _, _, err := s.L.CloseOrder(t.Context(), late.OrderNo, late.UserID); err != nil {
+		t.Fatal(err)
+	}
+	tooLate := payment(late, "19.99")
+	s.record(tooLate, sale.PaymentRefundDue, false)
+	due, err := s.L.RefundsDue(t.Context(), 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []sale.Payment{wrong, tooLate} {
+		if !slices.ContainsFunc(due, func(p sale.RecordedPayment) bool { return p.ID == want.ID && p.Amount.Equal(want.Amount) }) {
+			t.Errorf("payment %s is not listed for refund", want.ID)
+		}
+	}
+	nobody := p
+	nobody.ID, nobody.OrderNo = "x"+rand.Text(), s.orderNo(s.user())
+	if _, _, _, err := s.L.RecordPayment(t.Context(), nobody); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("payment of no order: %v", err)
+	}
+	s.sold(2)
+}
+
+// Exactly one of a payment, its repeat, a cancel and a close changes the order; money that came too late is due back.
+func testPaymentRace(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 200)
+	for range 40 {
+		d := s.buy(s.message(s.user()))
+		p := payment(d, "19.99")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		won, outcomes := 0, map[sale.PaymentOutcome]int{}
+		note := func(changed bool, outcome sale.PaymentOutcome, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && !errors.Is(err, sale.ErrWrongState) {
+				t.Errorf("race: %v", err)
+			}
+			if changed {
+				won++
+			}
+			if outcome != "" {
+				outcomes[outcome]++
+			}
+		}
+		for range 2 {
+			wg.Go(func() {
+				outcome, _, changed, err := s.L.RecordPayment(t.Context(), p)
+				note(changed, outcome, err)
+			})
+		}
+		wg.Go(func() { _, changed, err := s.L.Cancel(t.Context(), d.OrderNo, d.UserID); note(changed, "", err) })
+		wg.Go(func() { _, changed, err := s.L.CloseOrder(t.Context(), d.OrderNo, d.UserID); note(changed, "", err) })
+		wg.Wait()
+		o, err := s.L.OrderByNo(t.Context(), d.OrderNo)
+		if err != nil || won != 1 || o.Version != 2 {
+			t.Fatalf("%d winners, order %+v, %v", won, o, err)
+		}
+		want := sale.PaymentRefundDue
+		if o.Status == sale.StatusPaid {
+			want = sale.PaymentPaid
+		}
+		if outcomes[want] != 2 {
+			t.Fatalf("order is %s, outcomes %v", o.Status, outcomes)
+		}
+	}
+	s.balanced()
+}
+
+func testDeadLetters(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 1)
+	topic := "dead-" + rand.Text()
+	for offset := range int64(3) {
+		d := sale.DeadLetter{Topic: topic, Partition: 2, Offset: offset, Key: []byte("7"), Value: []byte("not json \xff"), Reason: "malformed", Detail: "field v"}
+		for range 2 { // the same message again is kept once
+			if err := s.L.SaveDeadLetter(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.L.SaveDeadLetter(t.Context(), sale.DeadLetter{Topic: topic, Offset: 9, Reason: "malformed"}); err != nil {
+		t.Errorf("empty key and value: %v", err)
+	}
+	mine := s.deadLetters(topic, sale.DeadParked)
+	if len(mine) != 4 || string(mine[0].Value) != "not json \xff" || mine[0].Offset != 0 || mine[0].State != sale.DeadParked {
+		t.Fatalf("listed %+v", mine)
+	}
+	if err := s.L.MarkDeadLetter(t.Context(), mine[1].ID, sale.DeadReplayed); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.L.MarkDeadLetter(t.Context(), mine[1].ID, sale.DeadReplayed); err != nil {
+		t.Fatal(err)
+	}
+	if d, err := s.L.DeadLetter(t.Context(), mine[1].ID); err != nil || d.State != sale.DeadReplayed || d.Replays != 2 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if n := len(s.deadLetters(topic, sale.DeadParked)); n != 3 {
+		t.Errorf("%d parked, want 3", n)
+	}
+	if _, err := s.L.DeadLetter(t.Context(), 1<<60); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("unknown: %v", err)
+	}
+	if err := s.L.MarkDeadLetter(t.Context(), 1<<60, sale.DeadDiscarded); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("mark unknown: %v", err)
+	}
+}
+
+// deadLetters lists those of one topic, page by page.
+func (s *shop) deadLetters(topic string, state sale.DeadLetterState) (mine []sale.DeadLetter) {
+	s.Helper()
+	after := int64(0)
+	for {
+		page, err := s.L.DeadLetters(s.Context(), state, after, 100)
+		if err != nil {
+			s.Fatal(err)
+		}
+		if len(page) == 0 {
+			return mine
+		}
+		for _, d := range page {
+			if after = d.ID; d.Topic == topic {
+				mine = append(mine, d)
+			}
+		}
+	}
+}
+
+func testWaitlist(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 1, 1)
+	ctx, a := t.Context(), s.A.ID
+	users := []int64{s.user(), s.user(), s.user()}
+	for _, u := range users {
+		if _, err := s.L.JoinWaitlist(ctx, a, "C0", u); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Millisecond) // the line is by milliseconds
+	}
+	if _, err := s.L.JoinWaitlist(ctx, a, "C0", users[0]); !errors.Is(err, sale.ErrExists) {
+		t.Errorf("second join: %v", err)
+	}
+	if _, err := s.L.JoinWaitlist(ctx, a, "C1", users[1]); err != nil {
+		t.Fatal(err)
+	}
+	line := func() (got []int64) {
+		list, err := s.L.Waiters(ctx, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range list {
+			if w.CommodityID == "C0" {
+				got = append(got, w.UserID)
+			}
+		}
+		return got
+	}
+	if got := line(); !slices.Equal(got, users) {
+		t.Fatalf("line %v, want %v", got, users)
+	}
+	if c, err := s.L.LeaveWaitlist(ctx, a, users[1]); err != nil || !slices.Equal(c, []string{"C0", "C1"}) {
+		t.Errorf("left %v, %v", c, err)
+	}
+	if _, err := s.L.JoinWaitlist(ctx, a, "C0", users[1]); err != nil {
+		t.Fatal(err)
+	}
+	if got := line(); !slices.Equal(got, []int64{users[0], users[2], users[1]}) {
+		t.Errorf("after leaving and joining again: %v", got)
+	}
+	head := sale.Waiter{ActivityID: a, CommodityID: "C0", UserID: users[0]}
+	for range 2 {
+		if err := s.L.MarkPromoted(ctx, head, "tok"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.L.JoinWaitlist(ctx, a, "C0", users[0]); !errors.Is(err, sale.ErrWrongState) {
+		t.Errorf("a promoted user joins again: %v", err)
+	}
+	gone, err := s.L.ExpireWaitlist(ctx, a)
+	if err != nil || len(gone) != 2 || len(line()) != 0 {
+		t.Errorf("expired %v, %v; line %v", gone, err, line())
+	}
+}
