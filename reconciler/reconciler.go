@@ -31,6 +31,9 @@ type Ledger interface {
 	RaiseEpoch(ctx context.Context, id string, fence int64) (int64, error)
 	SaveBoundary(ctx context.Context, id string, epoch int64, offsets map[int]int64) error
 	RebuildSnapshot(ctx context.Context, id string) (*sale.Snapshot, error)
+	SetActivityState(ctx context.Context, id string, from []sale.State, to sale.State) error
+	CloseUnpaid(ctx context.Context, now time.Time, limit int) ([]sale.Order, error)
+	Open(ctx context.Context, activityID string) (unpaid, untold, returning int64, err error)
 	PendingReturns(ctx context.Context, limit int) ([]sale.Return, error)
 	MarkReturned(ctx context.Context, token string, userID int64) error
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
@@ -286,10 +289,7 @@ func (r *Reconciler) awaitGroup(ctx context.Context, ends map[int]int64) error {
 		if err != nil {
 			return err
 		}
-		behind := int64(0)
-		for p, end := range ends {
-			behind += max(0, end-committed[p])
-		}
+		behind := lag(ends, committed)
 		if behind == 0 {
 			return nil
 		}
@@ -299,4 +299,12 @@ func (r *Reconciler) awaitGroup(ctx context.Context, ends map[int]int64) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// lag is how many messages before ends are not finished.
+func lag(ends, committed map[int]int64) (behind int64) {
+	for p, end := range ends {
+		behind += max(0, end-committed[p])
+	}
+	return behind
 }

@@ -39,8 +39,10 @@ func (w *round) tasks(ctx context.Context) {
 			r.step(ctx, "relay "+a.ID, func(ctx context.Context) error { return r.relayOccupied(ctx, a.ID) })
 		}
 	}
+	r.step(ctx, "unpaid", r.closeUnpaid)
 	r.step(ctx, "returns", r.returnUnits)
 	r.step(ctx, "untold", r.tellAgain)
+	r.step(ctx, "settle", w.settle)
 }
 
 // load reads the activities that may have keys in Redis.
@@ -140,9 +142,10 @@ func same(a, b sale.Live) bool {
 
 // relayed says when a token was relayed last and how long to wait until the next time.
 type relayed struct {
-	at   time.Time
-	wait time.Duration
-	seen time.Time
+	at    time.Time
+	wait  time.Duration
+	seen  time.Time
+	times int
 }
 
 // relayTable remembers relays, so that the wait doubles per token (R17).
@@ -151,19 +154,20 @@ type relayTable struct {
 	of map[string]relayed
 }
 
-// due reports whether a token may be relayed now, and notes that it is.
-func (t *relayTable) due(token string, now time.Time, first, most time.Duration) bool {
+// due returns how often a token will have been relayed with this time, or 0 while its wait is not over.
+func (t *relayTable) due(token string, now time.Time, first, most time.Duration) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, ok := t.of[token]
 	last.seen = now
 	if ok && now.Sub(last.at) < last.wait {
 		t.of[token] = last
-		return false
+		return 0
 	}
 	last.at, last.wait = now, min(most, max(first, 2*last.wait))
+	last.times++
 	t.of[token] = last
-	return true
+	return last.times
 }
 
 // forget drops tokens that have not been seen occupied for a while.
@@ -185,9 +189,10 @@ func (r *Reconciler) relayOccupied(ctx context.Context, activityID string) error
 	if err != nil {
 		return err
 	}
-	rs = slices.DeleteFunc(rs, func(res sale.Reservation) bool {
-		return !r.relays.due(res.Token, now, r.cfg.RelayAfter, r.cfg.RelayMax)
-	})
+	for i := range rs {
+		rs[i].Relays = r.relays.due(rs[i].Token, now, r.cfg.RelayAfter, r.cfg.RelayMax)
+	}
+	rs = slices.DeleteFunc(rs, func(res sale.Reservation) bool { return res.Relays == 0 })
 	r.relays.forget(now.Add(-2 * r.cfg.RelayMax))
 	if len(rs) == 0 {
 		return nil

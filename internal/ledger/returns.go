@@ -107,3 +107,20 @@ func (l *Ledger) MarkTold(ctx context.Context, token string, userID, version int
 	}
 	return nil
 }
+
+// Open counts what is still to do for the orders of an activity: unpaid ones, those whose latest version is not told,
+// and those whose units are on their way back (S22).
+func (l *Ledger) Open(ctx context.Context, activityID string) (unpaid, untold, returning int64, err error) {
+	ctx, cancel := l.deadline(ctx)
+	defer cancel()
+	for n := 0; n < sale.Tables; n++ {
+		var u, t, r sql.NullInt64
+		err := l.read.QueryRowContext(ctx, "SELECT SUM(status = 0), SUM(told_version < version), SUM(stock_returned = 0) FROM "+
+			orderTable(n)+" WHERE activity_id = ? AND todo = 1 OR activity_id = ? AND status = 0", activityID, activityID).Scan(&u, &t, &r)
+		if err != nil {
+			return 0, 0, 0, fmt.Errorf("open orders: %w", l.d.classify(err))
+		}
+		unpaid, untold, returning = unpaid+u.Int64, untold+t.Int64, returning+r.Int64
+	}
+	return unpaid, untold, returning, nil
+}

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -161,8 +162,13 @@ func (g *Group) delivery(m kafka.Message) sale.Delivery {
 	d := sale.Delivery{Malformed: err, Raw: m.Value, Arrived: m.Time}
 	d.Reservation, d.Partition, d.Offset = res, m.Partition, m.Offset
 	for _, h := range m.Headers {
-		if h.Key == "trace-id" {
+		switch h.Key {
+		case "trace-id":
 			d.TraceID = string(h.Value)
+		case headerRelays:
+			if n, err := strconv.Atoi(string(h.Value)); err == nil && n > 0 {
+				d.Relays = n
+			}
 		}
 	}
 	return d

@@ -55,6 +55,9 @@ func (p *Producer) Publish(ctx context.Context, rs []sale.Reservation) []error {
 	msgs := make([]kafka.Message, len(rs))
 	for i := range rs {
 		msgs[i] = kafka.Message{Key: strconv.AppendInt(nil, rs[i].UserID, 10), Value: Encode(rs[i])}
+		if rs[i].Relays > 0 {
+			msgs[i].Headers = []kafka.Header{{Key: headerRelays, Value: strconv.AppendInt(nil, int64(rs[i].Relays), 10)}}
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.o.PublishTimeout)
 	defer cancel()
@@ -76,6 +79,22 @@ func (p *Producer) Publish(ctx context.Context, rs []sale.Reservation) []error {
 		errs[i] = fmt.Errorf("publish order: %w: %w", sale.ErrUncertain, err)
 	}
 	return errs
+}
+
+// headerRelays says how often the reconciler has enqueued this reservation again.
+const headerRelays = "relays"
+
+// Replay writes a dead letter to the orders topic as it was. A repeat is harmless: a token is decided once (R18).
+func (p *Producer) Replay(ctx context.Context, key, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, p.o.PublishTimeout)
+	defer cancel()
+	if len(key) == 0 {
+		key = []byte("unknown")
+	}
+	if err := p.orders.WriteMessages(ctx, kafka.Message{Key: key, Value: value}); err != nil {
+		return fmt.Errorf("replay dead letter: %w: %w", sale.ErrUncertain, err)
+	}
+	return nil
 }
 
 // Park writes a message that can never succeed to the dead letter topic, with its reason and where it came from

@@ -17,6 +17,7 @@ type Reservation struct {
 	Quantity    int
 	Epoch       int64     // epoch of the Redis data that granted it (R10)
 	At          time.Time // when it was granted
+	Relays      int       // how often the reconciler has enqueued it again
 }
 
 // TokenState is the state of a reservation in Redis.
