@@ -1,0 +1,398 @@
+/**
+ * A client of one sale, for pages and for programs: it needs no DOM, no build step and no other code.
+ *
+ *   const client = new SeckillClient({ baseUrl: 'https://shop.example', activityId: 'SALE1', getToken: () => jwt });
+ *   client.on('result', (r) => console.log(r.status, r.orderNo));
+ *   client.start();
+ *   await client.buy('PHONE');
+ *
+ * It tells what happens by events:
+ *   state   the Activity, whenever it or its stock changes
+ *   result  a Result of any sale of the user, each version once, never an older one after a newer one
+ *   link    'socket' (pushed), 'polling' (asked for), 'offline' (no server is reached)
+ *   retry   {code, delayMs, attempt}: a purchase is tried again, with the same request token
+ *   signin  the token is missing, wrong or expired: get another and call start()
+ *   error   a SeckillError of background work
+ */
+
+import { Api, SeckillError } from './client/http.js';
+import { Link } from './client/link.js';
+import { Purchase } from './client/purchase.js';
+import { Results, resultOf, takesPart, undecided } from './client/results.js';
+import { ServerClock } from './client/clock.js';
+import { Emitter, Loop, around, fullJitter, subjectOf } from './client/util.js';
+import { watch } from './client/watch.js';
+
+export { SeckillError, takesPart, undecided };
+
+/** @typedef {import('./client/results.js').Result} Result */
+/** @typedef {{activityId: string, title: string, state: string, startsAt: number, endsAt: number, serverTime: number,
+ *   payWithinMs: number, pushUrl?: string, items: {commodityId: string, title: string, price: string, total: number,
+ *   remaining: number, maxPerUser: number}[]}} Activity */
+
+const POLL_MS = 2_000; // of a result under way, when the server names no time
+const ORDER_POLL_MS = 5_000; // of an order that waits for its payment
+const IDLE_POLL_MS = 10_000; // of a user without a request
+const STOCK_POLL_MS = 3_000; // of a sale that is on
+const CALM_POLL_MS = 15_000; // of one that is not
+const SOCKET_GRACE_MS = 1_000; // for the socket to tell the state before it is asked for
+const LIVE_TRUST_MS = 2_000; // stock that was pushed so recently is newer than what a gateway remembers
+const PREPARE_MS = 60_000; // before the start, the request token is fetched somewhere in this window
+const CHANGE_RETRIES = 3; // of a payment or cancellation without an answer
+
+/**
+ * The state of a sale at a moment: the clock opens and ends a sale without a message.
+ * @param {Activity} activity
+ * @param {number} serverNow
+ */
+export function stateAt(activity, serverNow) {
+  if (activity.state !== 'scheduled' && activity.state !== 'open') return activity.state;
+  if (serverNow >= activity.endsAt) return 'ended';
+  return serverNow >= activity.startsAt ? 'open' : 'scheduled';
+}
+
+export class SeckillClient {
+  #o;
+  #api;
+  #clock;
+  #link;
+  #purchase;
+  #results;
+  #emitter = new Emitter();
+  #activity = null;
+  #liveAt = 0;
+  #linkState = null;
+  #reached = null;
+  #started = false;
+  #gap = false; // the socket was lost meanwhile
+  #signedOut = false; // the token was refused, and start has not been called since
+  #loops;
+  #prepareTimer = null;
+  #unwatch = () => {};
+
+  /**
+   * @param {object} options
+   * @param {string} options.activityId the sale
+   * @param {() => (string|null|Promise<string|null>)} options.getToken the user's JWT, or null when nobody is signed in
+   * @param {string} [options.baseUrl] of the gateway; default: the page's own
+   * @param {string} [options.pushUrl] of the pusher; default: what the gateway says
+   * @param {typeof fetch} [options.fetch]
+   * @param {typeof WebSocket|null} [options.WebSocket] null: poll only
+   * @param {Pick<Storage, 'getItem'|'setItem'|'removeItem'>} [options.store] keeps a purchase over a reload; default: none
+   * @param {() => number} [options.now] the device's clock, epoch milliseconds
+   * @param {() => number} [options.random] numbers from 0 to 1
+   * @param {{set: Function, clear: Function}} [options.timers]
+   * @param {{document: Document, window: Window}|null} [options.page] what tells of sleep and return; default: the browser's
+   */
+  constructor(options) {
+    const o = (this.#o = {
+      baseUrl: '',
+      fetch: (...args) => globalThis.fetch(...args),
+      WebSocket: globalThis.WebSocket,
+      now: () => Date.now(),
+      random: Math.random,
+      timers: { set: (f, ms) => setTimeout(f, ms), clear: (id) => clearTimeout(id) },
+      page: globalThis.document ? { document: globalThis.document, window: globalThis } : null,
+      ...options,
+    });
+    this.#clock = new ServerClock(o.now);
+    this.#results = new Results((r) => this.#news(r));
+    const onSignIn = () => this.#signIn();
+    const onServerTime = (...s) => this.#clock.sample(...s);
+    this.#api = new Api({ ...o, onServerTime, onSignIn, onReach: (ok) => this.#reach(ok) });
+    this.#purchase = new Purchase({
+      api: this.#api, results: this.#results, activityId: o.activityId, timers: o.timers, random: o.random, store: o.store,
+      serverNow: () => this.serverNow(),
+      user: async () => subjectOf((await o.getToken()) ?? ''),
+      onRetry: (retry) => this.#emitter.emit('retry', retry),
+    });
+    this.#link = new Link({
+      getToken: o.getToken, WebSocket: o.WebSocket, timers: o.timers, random: o.random, now: o.now, onSignIn, onServerTime,
+      url: () => `${this.#pushUrl()}/v1/ws?activity=${encodeURIComponent(o.activityId)}`,
+      awaiting: () => undecided(this.result),
+      visible: () => !o.page?.document.hidden,
+      onFrame: (frame) => this.#frame(frame),
+      onUp: () => this.#pushed(),
+      onDown: () => this.#fallBack(around(o.random, SOCKET_GRACE_MS)),
+    });
+    this.#loops = {
+      activity: new Loop(() => this.#pollActivity(), o),
+      result: new Loop(() => this.#pollResult(), o),
+    };
+  }
+
+  /** Listens to an event; the answer removes the listener. @param {string} type @param {(value: any) => void} listener */
+  on(type, listener) {
+    return this.#emitter.on(type, listener);
+  }
+
+  /** The sale as last heard of, or null. @returns {Activity|null} */
+  get activity() {
+    return this.#activity;
+  }
+
+  /** How the user stands in this sale, if that is known. @returns {Result|undefined} */
+  get result() {
+    return this.#results.of(this.#o.activityId);
+  }
+
+  /** 'socket', 'polling', 'offline', or null before anything is known. */
+  get link() {
+    return this.#linkState;
+  }
+
+  /** Whether a purchase is being asked for. */
+  get buying() {
+    return this.#purchase.running;
+  }
+
+  /** The server's time now, epoch milliseconds. */
+  serverNow() {
+    return this.#clock.now();
+  }
+
+  /** Begins to follow the sale and the user's results; also after a new sign-in. */
+  start() {
+    this.#started = true;
+    this.#signedOut = false;
+    this.#unwatch();
+    this.#unwatch = watch(this.#o.page, () => this.check(), () => this.#offline());
+    if (this.#activity) this.#prepareSoon();
+    this.#loops.activity.now();
+    this.#loops.result.in(SOCKET_GRACE_MS);
+  }
+
+  /** Ends all of it. A stopped client cannot buy any more; make another one. */
+  stop() {
+    this.#started = false;
+    this.#unwatch();
+    this.#link.stop();
+    this.#purchase.stop();
+    this.#loops.activity.stop();
+    this.#loops.result.stop();
+    this.#o.timers.clear(this.#prepareTimer);
+  }
+
+  /** Looks at everything again: after sleep, a change of network, a return to the page. */
+  check() {
+    if (!this.#started) return;
+    this.#purchase.wake();
+    this.#link.check();
+    this.#loops.activity.now();
+    this.#loops.result.now();
+  }
+
+  /** All sales. @returns {Promise<Activity[]>} */
+  async activities() {
+    return (await this.#api.call('GET', '/v1/activities', { anonymous: true })).activities;
+  }
+
+  /** Gets the request token ahead of time. @returns {Promise<string>} */
+  requestToken() {
+    return this.#purchase.prepare();
+  }
+
+  /**
+   * Buys, trying again until the server has taken the request or refused it. A second call meanwhile joins the first.
+   * @param {string} commodityId
+   * @param {{quantity?: number}} [how]
+   * @returns {Promise<Result>} often still "processing": the decision comes as a result event
+   * @throws {SeckillError} for a refusal
+   */
+  async buy(commodityId, { quantity = 1 } = {}) {
+    try {
+      return await this.#purchase.buy(commodityId, quantity);
+    } finally {
+      this.#link.expect();
+      if (this.#started && !this.#link.up) this.#loops.result.in(POLL_MS);
+    }
+  }
+
+  /** A page of the user's orders, newest first. @returns {Promise<{orders: object[], nextCursor: string}>} */
+  orders({ limit = 20, cursor = '' } = {}) {
+    return this.#api.call('GET', `/v1/orders?limit=${limit}&cursor=${encodeURIComponent(cursor)}`);
+  }
+
+  /** One order of the user. @param {string} orderNo */
+  order(orderNo) {
+    return this.#api.call('GET', `/v1/orders/${encodeURIComponent(orderNo)}`);
+  }
+
+  /** Pays an order, where the demo payment is on. @param {string} orderNo @returns {Promise<object>} the order */
+  pay(orderNo) {
+    return this.#change(orderNo, 'pay');
+  }
+
+  /** Cancels an unpaid order. @param {string} orderNo @returns {Promise<object>} the order */
+  cancel(orderNo) {
+    return this.#change(orderNo, 'cancel');
+  }
+
+  /** Pays or cancels. A repeat is answered as the first, so that a lost answer is asked for again. */
+  async #change(orderNo, verb) {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        const order = await this.#api.call('POST', `/v1/orders/${encodeURIComponent(orderNo)}/${verb}`);
+        this.#results.apply(resultOf(order));
+        return order;
+      } catch (err) {
+        if (err.code === 'wrong_status') this.#loops.result.now();
+        if (!err.temporary || attempt >= CHANGE_RETRIES) throw err;
+        const delay = err.retryAfterMs ?? 0;
+        await new Promise((resolve) => this.#o.timers.set(resolve, delay + fullJitter(this.#o.random, attempt, 500, 4_000)));
+      }
+    }
+  }
+
+  #pushUrl() {
+    const url = this.#o.pushUrl || this.#activity?.pushUrl || this.#o.baseUrl || globalThis.location?.origin || '';
+    return url.replace(/^http/, 'ws').replace(/\/$/, '');
+  }
+
+  /** A frame of the socket. */
+  #frame(frame) {
+    if (frame.type === 'result') this.#results.apply(frame);
+    if (frame.type === 'activity' && frame.activityId === this.#o.activityId) this.#live(frame);
+  }
+
+  /** Puts pushed stock and state into what is known of the sale. */
+  #live(frame) {
+    this.#liveAt = this.#o.now();
+    const a = this.#activity;
+    if (!a || frame.serverTime < a.serverTime - LIVE_TRUST_MS) return;
+    const left = new Map(frame.items.map((it) => [it.commodityId, it.remaining]));
+    const items = a.items.map((it) => ({ ...it, remaining: left.get(it.commodityId) ?? it.remaining }));
+    const expected = stateAt(a, this.serverNow());
+    this.#setActivity({ ...a, items, state: frame.state, serverTime: Math.max(a.serverTime, frame.serverTime) });
+    // An operator moved it: its times are not in the frame. All viewers hear this at once, so they do not ask at once.
+    if (expected !== stateAt({ ...a, state: frame.state }, this.serverNow())) this.#loops.activity.in(this.#o.random() * 2_000 + 1);
+  }
+
+  #setActivity(a) {
+    const was = this.#activity;
+    this.#activity = a;
+    if (was && JSON.stringify({ ...was, serverTime: 0 }) === JSON.stringify({ ...a, serverTime: 0 })) return;
+    this.#emitter.emit('state', a);
+    this.#prepareSoon();
+  }
+
+  #news(r) {
+    this.#purchase.settled(r).catch((err) => this.#emitter.emit('error', err));
+    this.#emitter.emit('result', r);
+    this.#link.expect();
+  }
+
+  /** Before the start, gets the request token at a time of its own. */
+  #prepareSoon() {
+    const { timers, random } = this.#o;
+    timers.clear(this.#prepareTimer);
+    const wait = this.#activity.startsAt - this.serverNow();
+    if (!this.#started || wait <= 0) return;
+    const early = Math.min(PREPARE_MS, wait) * (0.05 + 0.9 * random());
+    this.#prepareTimer = timers.set(async () => {
+      if (takesPart(this.result) || !(await this.#o.getToken())) return;
+      this.#purchase.prepare().catch(() => {}); // the purchase itself asks again
+    }, Math.min(wait - early, 2 ** 31 - 1));
+  }
+
+  async #pollActivity() {
+    const { random, activityId } = this.#o;
+    try {
+      const a = await this.#api.call('GET', `/v1/activities/${encodeURIComponent(activityId)}`, { anonymous: true });
+      const pushed = this.#link.up && this.#o.now() - this.#liveAt < LIVE_TRUST_MS;
+      if (pushed && this.#activity) {
+        const left = new Map(this.#activity.items.map((it) => [it.commodityId, it.remaining]));
+        for (const it of a.items) it.remaining = left.get(it.commodityId) ?? it.remaining;
+      }
+      if (this.#started) this.#setActivity(a);
+    } catch (err) {
+      if (!err.temporary) this.#emitter.emit('error', err);
+      return around(random, err.retryAfterMs ?? (this.#link.up ? CALM_POLL_MS : STOCK_POLL_MS));
+    }
+    if (!this.#started) return null;
+    if (await this.#signedIn()) this.#link.start();
+    if (this.#link.up) return null;
+    return around(random, stateAt(this.#activity, this.serverNow()) === 'open' ? STOCK_POLL_MS : CALM_POLL_MS);
+  }
+
+  /** Reads the user's result; says when to do so again, or null while the socket tells. */
+  async #pollResult() {
+    const { random } = this.#o;
+    if (!(await this.#signedIn())) return null;
+    let wait;
+    try {
+      await this.#readResult();
+    } catch (err) {
+      if (err.code === 'unauthenticated' || err.code === 'signed_out') return null;
+      if (!err.temporary && err.code !== 'not_found') this.#emitter.emit('error', err);
+      wait = err.retryAfterMs;
+    }
+    if (this.#link.up) return null;
+    const r = this.result;
+    if (undecided(r)) return Math.max(wait ?? 0, r.pollAfterMs ?? around(random, POLL_MS));
+    return Math.max(wait ?? 0, around(random, r?.status === 'pending_payment' ? ORDER_POLL_MS : IDLE_POLL_MS));
+  }
+
+  async #readResult() {
+    const { activityId } = this.#o;
+    const known = this.result;
+    const token = undecided(known) ? known.requestToken : await this.#purchase.open();
+    if (token) {
+      try {
+        this.#results.apply(await this.#api.call('GET', `/v1/results/${token}`));
+        return;
+      } catch (err) {
+        if (err.code !== 'not_found') throw err;
+      }
+    }
+    const me = await this.#api.call('GET', `/v1/activities/${encodeURIComponent(activityId)}/me`);
+    if (me.result) this.#results.apply(me.result);
+    // The server took this request and has lost it: the same one again is the same purchase (R18), and no failure.
+    else if (undecided(this.result)) await this.#purchase.resubmit(this.result);
+  }
+
+  async #signedIn() {
+    if (this.#signedOut) return false;
+    return Boolean(await Promise.resolve(this.#o.getToken()).catch(() => null));
+  }
+
+  #signIn() {
+    this.#signedOut = true;
+    this.#link.stop();
+    this.#loops.result.stop();
+    this.#emitter.emit('signin');
+  }
+
+  /** The socket tells from now on. What it does not tell, such as changed times, is read once after a gap. */
+  #pushed() {
+    this.#tellLink();
+    for (const loop of Object.values(this.#loops)) loop.stop();
+    if (this.#gap) this.#loops.activity.in(this.#o.random() * 2_000);
+    this.#gap = false;
+  }
+
+  #fallBack(delayMs) {
+    this.#gap = true;
+    this.#tellLink();
+    if (!this.#started) return;
+    this.#loops.activity.in(delayMs);
+    this.#loops.result.in(delayMs);
+  }
+
+  #offline() {
+    this.#reach(false);
+    this.#link.check();
+  }
+
+  #reach(ok) {
+    this.#reached = ok;
+    this.#tellLink();
+  }
+
+  #tellLink() {
+    const state = this.#link.up ? 'socket' : this.#reached === null ? null : this.#reached ? 'polling' : 'offline';
+    if (state === this.#linkState) return;
+    this.#linkState = state;
+    this.#emitter.emit('link', state);
+  }
+}
