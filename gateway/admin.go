@@ -26,7 +26,7 @@ func (g *Gateway) adminRoutes() []routeDef {
 	}
 	post := func(h handler) map[string]handler { return map[string]handler{"POST": only(h)} }
 	list := map[string]handler{"PUT": only(g.putUserList), "DELETE": only(g.deleteUserList)}
-	return []routeDef{
+	return append([]routeDef{
 		{"admin_activities", split("/admin/v1/activities"), map[string]handler{"POST": only(g.createActivity), "GET": only(g.adminList)}},
 		{"admin_activity", split("/admin/v1/activities/*"), map[string]handler{"GET": only(g.adminGet)}},
 		{"admin_warm_up", split("/admin/v1/activities/*/warm-up"), post(g.warmUp)},
@@ -36,7 +36,7 @@ func (g *Gateway) adminRoutes() []routeDef {
 		{"admin_end", split("/admin/v1/activities/*/end"), post(g.endActivity)},
 		{"admin_blocked", split("/admin/v1/activities/*/blocked/*"), list},
 		{"admin_eligible", split("/admin/v1/activities/*/eligible/*"), list},
-	}
+	}, g.toolRoutes(only)...)
 }
 
 // createBody is the body of an activity's creation, the same as sale.yaml.

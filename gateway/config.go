@@ -86,6 +86,7 @@ type Stock interface {
 // Queue is what the gateway asks of Kafka. An entry that is not nil means "uncertain".
 type Queue interface {
 	Publish(ctx context.Context, rs []sale.Reservation) []error
+	Replay(ctx context.Context, key, value []byte) error
 }
 
 // Ledger is what the gateway asks of the database.
@@ -104,6 +105,12 @@ type Ledger interface {
 	Pay(ctx context.Context, orderNo string, userID int64, at time.Time, why string) (*sale.Order, bool, error)
 	Cancel(ctx context.Context, orderNo string, userID int64) (*sale.Order, bool, error)
 	MarkTold(ctx context.Context, token string, userID, version int64) error
+	RecordPayment(ctx context.Context, p sale.Payment) (outcome sale.PaymentOutcome, order *sale.Order, changed bool, err error)
+	RefundsDue(ctx context.Context, limit int) ([]sale.RecordedPayment, error)
+	DeadLetters(ctx context.Context, state sale.DeadLetterState, after int64, limit int) ([]sale.DeadLetter, error)
+	DeadLetter(ctx context.Context, id int64) (*sale.DeadLetter, error)
+	MarkDeadLetter(ctx context.Context, id int64, to sale.DeadLetterState) error
+	StoryOf(ctx context.Context, token string) ([]sale.Step, error)
 }
 
 // Announcer tells users of results.
@@ -121,6 +128,8 @@ type Tokens interface {
 	Issue(userID int64, activityID string) (token string, expires time.Time)
 	// Verify returns the sale of a genuine token; expired tells whether its life is over.
 	Verify(token string, userID int64) (activityID string, expired bool, err error)
+	// ActivityOf returns the sale a token claims to be for, unchecked.
+	ActivityOf(token string) (string, error)
 }
 
 // Deps are the parts a gateway is built from. All are required, but for those that say otherwise.
@@ -133,10 +142,12 @@ type Deps struct {
 	Tokens    Tokens
 	DemoLogin func(userID int64, expires time.Time) (string, error) // nil when demo login is off
 	Admin     func(token string) bool                               // nil: no admin API
-	Checks    map[string]func(context.Context) error                // for readyz
-	Metrics   *prometheus.Registry
-	OpenAPI   []byte
-	Now       func() time.Time  // default time.Now
-	Log       *slog.Logger      // default slog.Default
-	Step      func(name string) // told between reserve and publish, so that tests can fail there; nil in production
+	// Payments verifies the signature of a payment callback; nil: no callbacks.
+	Payments func(id, timestamp, signature string, body []byte) error
+	Checks   map[string]func(context.Context) error // for readyz
+	Metrics  *prometheus.Registry
+	OpenAPI  []byte
+	Now      func() time.Time  // default time.Now
+	Log      *slog.Logger      // default slog.Default
+	Step     func(name string) // told between reserve and publish, so that tests can fail there; nil in production
 }

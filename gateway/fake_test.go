@@ -151,6 +151,8 @@ func (f *fakeQueue) Publish(_ context.Context, rs []sale.Reservation) []error {
 	return nil
 }
 
+func (f *fakeQueue) Replay(context.Context, []byte, []byte) error { return nil }
+
 // fakeLedger knows one activity.
 type fakeLedger struct {
 	Ledger
@@ -202,6 +204,8 @@ func (fakeTokens) Verify(token string, userID int64) (string, bool, error) {
 	}
 	return parts[2], parts[1] == "expired", nil
 }
+
+func (fakeTokens) ActivityOf(token string) (string, error) { return "A1", nil }
 
 func fakeDeps(stock *fakeStock, queue *fakeQueue) Deps {
 	now := time.Now()

@@ -42,6 +42,7 @@ func (g *Gateway) routes() []routeDef {
 		{"order", split("/v1/orders/*"), get(g.getOrder)},
 		{"order_pay", split("/v1/orders/*/pay"), post(g.payOrder)},
 		{"order_cancel", split("/v1/orders/*/cancel"), post(g.cancelOrder)},
+		{"payment_callback", split("/v1/payments/callback"), post(g.paymentCallback)},
 		{"demo_login", split("/demo/login"), post(g.login)},
 		{"healthz", split("/healthz"), get(g.healthz)},
 		{"readyz", split("/readyz"), get(g.readyz)},

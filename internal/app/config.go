@@ -104,6 +104,7 @@ type AuthConfig struct {
 	RequestTokenSecret string // the same in every gateway
 	RequestTokenLife   time.Duration
 	AdminToken         string // empty: no admin API
+	PaymentSecret      string // of the payment service's callbacks; empty: none are taken
 	DemoLogin          bool   // anyone may sign in as anyone, and pay: for trying out only
 }
 

@@ -29,8 +29,9 @@ type shop struct {
 var theShop *shop //nolint:gochecknoglobals // started once for the package, see TestMain
 
 const (
-	jwtSecret = "a secret of the tests, 32 bytes.."
-	adminPass = "an admin token of the tests"
+	jwtSecret     = "a secret of the tests, 32 bytes.."
+	adminPass     = "an admin token of the tests"
+	paymentSecret = "a payment secret of the tests"
 )
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -72,7 +73,7 @@ func run(m *testing.M) int {
 func testConfig() app.Config {
 	cfg := app.Defaults()
 	cfg.Gateway.Addr, cfg.Pusher.Addr, cfg.Consumer.Addr, cfg.Reconciler.Addr = "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
-	cfg.Auth.JWTSecret, cfg.Auth.AdminToken = jwtSecret, adminPass
+	cfg.Auth.JWTSecret, cfg.Auth.AdminToken, cfg.Auth.PaymentSecret = jwtSecret, adminPass, paymentSecret
 	cfg.Limits.UserPerSecond, cfg.Gateway.ReadsPerSecond = 200, 500
 	return cfg
 }

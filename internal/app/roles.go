@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +16,9 @@ import (
 	"seckill/docs"
 	"seckill/gateway"
 	"seckill/internal/auth"
+	"seckill/internal/ledger"
 	"seckill/internal/queue"
+	"seckill/internal/sale"
 	"seckill/internal/telemetry"
 	"seckill/reconciler"
 )
@@ -100,6 +104,29 @@ func (r requestTokens) Verify(token string, userID int64) (string, bool, error) 
 	return activityID, false, err
 }
 
+// ActivityOf returns the sale a token claims to be for, unchecked.
+func (r requestTokens) ActivityOf(token string) (string, error) { return auth.ActivityOf(token) }
+
+// deadLetters parks a message where operators find it, and in the dead letter topic.
+type deadLetters struct {
+	ledger   *ledger.Ledger
+	producer *queue.Producer
+	topic    string
+}
+
+// Park does both; a repeat is kept once in the database.
+func (d deadLetters) Park(ctx context.Context, m sale.Delivery, reason string) error {
+	kind, _, _ := strings.Cut(reason, ":")
+	letter := sale.DeadLetter{Topic: d.topic, Partition: m.Partition, Offset: m.Offset, Value: m.Raw, Reason: kind, Detail: reason}
+	if m.UserID > 0 {
+		letter.Key = strconv.AppendInt(nil, m.UserID, 10)
+	}
+	if err := d.ledger.SaveDeadLetter(ctx, letter); err != nil {
+		return err
+	}
+	return d.producer.Park(ctx, m, reason)
+}
+
 func (a *App) startGateway(_ context.Context) error {
 	users, err := a.verifier(a.keysContext())
 	if err != nil {
@@ -124,6 +151,13 @@ func (a *App) startGateway(_ context.Context) error {
 	}
 	if a.cfg.Auth.AdminToken != "" {
 		d.Admin = func(token string) bool { return auth.Equal(token, a.cfg.Auth.AdminToken) }
+	}
+	if a.cfg.Auth.PaymentSecret != "" {
+		hooks, err := auth.NewWebhooks([]byte(a.cfg.Auth.PaymentSecret))
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrUsage, err)
+		}
+		d.Payments = hooks.Verify
 	}
 	cfg := a.cfg.Gateway.Config
 	if cfg.PushURL == "" {
@@ -158,7 +192,7 @@ func (a *App) startConsumer(ctx context.Context) error {
 	group := queue.NewGroup(a.cfg.Kafka)
 	stop := make(chan struct{})
 	c := consumer.New(a.cfg.Consumer.Config, consumer.Deps{
-		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: a.producer, Numbers: numbers,
+		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: deadLetters{a.ledger, a.producer, a.cfg.Kafka.OrdersTopic}, Numbers: numbers,
 		Metrics: a.registry, Lag: group.Lag, Share: func() float64 { return float64(len(group.Lag())) / float64(a.cfg.Kafka.Partitions) },
 		Log: a.log, Stop: stop,
 		Step: failpoint(RoleConsumer),

@@ -153,7 +153,13 @@ func (c *command) activityCommand() *cobra.Command {
 			return a.call(http.MethodGet, activityPath(args[0], ""), nil)
 		},
 	}
-	group.AddCommand(create, list, get)
+	trace := &cobra.Command{
+		Use: "trace TOKEN", Short: "Tell the story of one reservation", Args: exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return a.call(http.MethodGet, "/admin/v1/reservations/"+url.PathEscape(args[0]), nil)
+		},
+	}
+	group.AddCommand(create, list, get, trace)
 	for _, verb := range [][2]string{
 		{"warm-up", "Build the stock of a sale in Redis"}, {"open", "Start a sale now"}, {"pause", "Stop selling, for now"},
 		{"resume", "Go on selling"}, {"end", "End a sale now"},
@@ -192,6 +198,33 @@ func saleJSON(file string) ([]byte, error) {
 		}
 	}
 	return json.Marshal(doc)
+}
+
+func (c *command) deadCommand() *cobra.Command {
+	group := &cobra.Command{Use: "dead", Short: "Look at dead letters, replay or discard them"}
+	a := c.adminFlags(group)
+	var state string
+	list := &cobra.Command{
+		Use: "list", Short: "List dead letters, oldest first", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return a.call(http.MethodGet, "/admin/v1/dead-letters?state="+url.QueryEscape(state), nil)
+		},
+	}
+	list.Flags().StringVar(&state, "state", "parked", "parked, replayed, discarded, or empty for all")
+	group.AddCommand(list)
+	for _, v := range []struct{ use, short, method, path string }{
+		{"show", "Show one", http.MethodGet, ""},
+		{"replay", "Put it back into the queue", http.MethodPost, "/replay"},
+		{"discard", "Note that it needs nothing more", http.MethodPost, "/discard"},
+	} {
+		group.AddCommand(&cobra.Command{
+			Use: v.use + " ID", Short: v.short, Args: exactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return a.call(v.method, "/admin/v1/dead-letters/"+url.PathEscape(args[0])+v.path, nil)
+			},
+		})
+	}
+	return group
 }
 
 func (c *command) userCommand() *cobra.Command {

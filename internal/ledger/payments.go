@@ -12,7 +12,8 @@ import (
 )
 
 // ErrOtherPayment is returned for a payment id that was recorded with another order or amount.
-var ErrOtherPayment = errors.New("payment id was used for another order or amount")
+// It is a sale.ErrConflict.
+var ErrOtherPayment = fmt.Errorf("payment id was used for another order or amount: %w", sale.ErrConflict)
 
 // RecordPayment records a callback once and lets it pay its order, in one transaction (S37). The same callback again
 // gives the same outcome. A payment that comes after the order was cancelled or closed, or has another amount, is

@@ -66,3 +66,17 @@ type Waiter struct {
 	UserID      int64
 	JoinedAt    time.Time
 }
+
+// Step is one transition of a reservation, as the durable log has it (S9).
+type Step struct {
+	Token    string
+	Version  int64 // 0 the reservation, 1 the decision, then as the order row
+	UserID   int64
+	From, To TokenState
+	Status   Status
+	Reason   string
+	Role     string // of the process that did it
+	Node     string
+	TraceID  string
+	At       time.Time
+}

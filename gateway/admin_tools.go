@@ -1,0 +1,235 @@
+package gateway
+
+import (
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/valyala/fasthttp"
+
+	"seckill/internal/sale"
+)
+
+// toolRoutes are the operators' routes beside a sale's life: dead letters, refunds, one reservation's story.
+func (g *Gateway) toolRoutes(only func(handler) handler) []routeDef {
+	get := func(h handler) map[string]handler { return map[string]handler{"GET": only(h)} }
+	post := func(h handler) map[string]handler { return map[string]handler{"POST": only(h)} }
+	return []routeDef{
+		{"admin_reservation", split("/admin/v1/reservations/*"), get(g.adminReservation)},
+		{"admin_dead_letters", split("/admin/v1/dead-letters"), get(g.listDeadLetters)},
+		{"admin_dead_letter", split("/admin/v1/dead-letters/*"), get(g.getDeadLetter)},
+		{"admin_dead_replay", split("/admin/v1/dead-letters/*/replay"), post(g.replayDeadLetter)},
+		{"admin_dead_discard", split("/admin/v1/dead-letters/*/discard"), post(g.discardDeadLetter)},
+		{"admin_refunds", split("/admin/v1/refunds"), get(g.listRefunds)},
+	}
+}
+
+// deadLetterJSON is a dead letter for operators. The message is text where it is valid UTF-8, else its bytes in Go's
+// quoted form, so that the answer is always valid JSON.
+type deadLetterJSON struct {
+	ID        string `json:"id"`
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Offset    string `json:"offset"`
+	Key       string `json:"key"`
+	Value     string `json:"value"`
+	Reason    string `json:"reason"`
+	Detail    string `json:"detail"`
+	State     string `json:"state"`
+	Replays   int    `json:"replays"`
+	At        int64  `json:"at"`
+}
+
+func deadJSON(d *sale.DeadLetter) deadLetterJSON {
+	return deadLetterJSON{
+		ID: strconv.FormatInt(d.ID, 10), Topic: d.Topic, Partition: d.Partition, Offset: strconv.FormatInt(d.Offset, 10),
+		Key: textOf(d.Key), Value: textOf(d.Value), Reason: d.Reason, Detail: d.Detail, State: string(d.State),
+		Replays: d.Replays, At: sale.Millis(d.At),
+	}
+}
+
+func textOf(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return strconv.Quote(string(b))
+}
+
+// maxListed is how many rows an operators' list has at most.
+const maxListed = 100
+
+func (g *Gateway) listDeadLetters(ctx *fasthttp.RequestCtx, _ request) error {
+	args := ctx.QueryArgs()
+	state := sale.DeadLetterState(args.Peek("state"))
+	switch state {
+	case "", sale.DeadParked, sale.DeadReplayed, sale.DeadDiscarded:
+	default:
+		return refuse(sale.CodeInvalidRequest, "state: must be parked, replayed or discarded")
+	}
+	after := int64(0)
+	if s := string(args.Peek("cursor")); s != "" {
+		var err error
+		if after, err = strconv.ParseInt(s, 10, 64); err != nil || after < 0 {
+			return refuse(sale.CodeInvalidRequest, "cursor: is not one of ours")
+		}
+	}
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	list, err := g.ledger.DeadLetters(sctx, state, after, maxListed)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		DeadLetters []deadLetterJSON `json:"deadLetters"`
+		NextCursor  string           `json:"nextCursor"`
+	}{DeadLetters: make([]deadLetterJSON, 0, len(list))}
+	for i := range list {
+		out.DeadLetters = append(out.DeadLetters, deadJSON(&list[i]))
+	}
+	if len(list) == maxListed {
+		out.NextCursor = strconv.FormatInt(list[len(list)-1].ID, 10)
+	}
+	return answer(ctx, fasthttp.StatusOK, out)
+}
+
+// deadLetter reads the one named in the path.
+func (g *Gateway) deadLetter(r request) (*sale.DeadLetter, error) {
+	id, err := strconv.ParseInt(r.params[0], 10, 64)
+	if err != nil || id <= 0 {
+		return nil, fmt.Errorf("dead letter: %w", sale.ErrNotFound)
+	}
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	return g.ledger.DeadLetter(sctx, id)
+}
+
+func (g *Gateway) getDeadLetter(ctx *fasthttp.RequestCtx, r request) error {
+	d, err := g.deadLetter(r)
+	if err != nil {
+		return err
+	}
+	return answer(ctx, fasthttp.StatusOK, deadJSON(d))
+}
+
+// replayDeadLetter puts the message back into the queue as it was. The consumer decides each token once, so a replay
+// of a decided one repeats its decision (S11, R18).
+func (g *Gateway) replayDeadLetter(ctx *fasthttp.RequestCtx, r request) error {
+	d, err := g.deadLetter(r)
+	if err != nil {
+		return err
+	}
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	if err := g.queue.Replay(sctx, d.Key, d.Value); err != nil {
+		g.log.Warn("gateway: replay", "id", d.ID, "err", err)
+		return retryLater(sale.CodeOverloaded, "the queue did not confirm the message; replaying again is harmless", 0)
+	}
+	return g.markDeadLetter(ctx, r, d.ID, sale.DeadReplayed)
+}
+
+func (g *Gateway) discardDeadLetter(ctx *fasthttp.RequestCtx, r request) error {
+	d, err := g.deadLetter(r)
+	if err != nil {
+		return err
+	}
+	return g.markDeadLetter(ctx, r, d.ID, sale.DeadDiscarded)
+}
+
+func (g *Gateway) markDeadLetter(ctx *fasthttp.RequestCtx, r request, id int64, to sale.DeadLetterState) error {
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	if err := g.ledger.MarkDeadLetter(sctx, id, to); err != nil {
+		return err
+	}
+	g.note(sctx, "dead-letter "+string(to), "", fmt.Sprintf("id %d %s", id, r.trace))
+	d, err := g.ledger.DeadLetter(sctx, id)
+	if err != nil {
+		return err
+	}
+	return answer(ctx, fasthttp.StatusOK, deadJSON(d))
+}
+
+func (g *Gateway) listRefunds(ctx *fasthttp.RequestCtx, _ request) error {
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	list, err := g.ledger.RefundsDue(sctx, maxListed)
+	if err != nil {
+		return err
+	}
+	type refund struct {
+		PaymentID  string `json:"paymentId"`
+		OrderNo    string `json:"orderNo"`
+		Amount     string `json:"amount"`
+		PaidAt     int64  `json:"paidAt"`
+		ReceivedAt int64  `json:"receivedAt"`
+	}
+	out := struct {
+		Refunds []refund `json:"refunds"`
+	}{Refunds: make([]refund, 0, len(list))}
+	for _, p := range list {
+		out.Refunds = append(out.Refunds, refund{p.ID, p.OrderNo, sale.FormatMoney(p.Amount), p.PaidAt.UnixMilli(), p.ReceivedAt.UnixMilli()})
+	}
+	return answer(ctx, fasthttp.StatusOK, out)
+}
+
+// adminReservation tells one reservation's story: what Redis holds of it, and every row of its log (S9).
+func (g *Gateway) adminReservation(ctx *fasthttp.RequestCtx, r request) error {
+	token := r.params[0]
+	activityID, err := g.tokens.ActivityOf(token)
+	if err != nil {
+		return fmt.Errorf("reservation: %w", sale.ErrNotFound)
+	}
+	sctx, cancel := g.storeContext()
+	defer cancel()
+	steps, err := g.ledger.StoryOf(sctx, token)
+	if err != nil {
+		return err
+	}
+	res, ok, err := g.stock.Result(sctx, activityID, token)
+	if err != nil {
+		return g.storeError("result", err)
+	}
+	if !ok && len(steps) == 0 {
+		return fmt.Errorf("reservation: %w", sale.ErrNotFound)
+	}
+	out := struct {
+		RequestToken string       `json:"requestToken"`
+		ActivityID   string       `json:"activityId"`
+		UserID       string       `json:"userId,omitempty"`
+		Redis        *resultJSON  `json:"redis,omitempty"`
+		Log          []logRowJSON `json:"log"`
+	}{RequestToken: token, ActivityID: activityID, Log: make([]logRowJSON, 0, len(steps))}
+	if ok {
+		out.UserID = strconv.FormatInt(res.UserID, 10)
+		out.Redis = &resultJSON{res.CommodityID, res.Quantity, string(res.Status), string(res.Reason), res.OrderNo, res.Version}
+	}
+	for _, s := range steps {
+		out.UserID = strconv.FormatInt(s.UserID, 10)
+		out.Log = append(out.Log, logRowJSON{
+			Version: s.Version, From: string(s.From), To: string(s.To), Status: string(s.Status), Reason: s.Reason,
+			Role: s.Role, Node: s.Node, TraceID: s.TraceID, At: s.At.UnixMilli(),
+		})
+	}
+	return answer(ctx, fasthttp.StatusOK, out)
+}
+
+type resultJSON struct {
+	CommodityID string `json:"commodityId"`
+	Quantity    int    `json:"quantity"`
+	Status      string `json:"status"`
+	Reason      string `json:"reason,omitempty"`
+	OrderNo     string `json:"orderNo,omitempty"`
+	Version     int64  `json:"version"`
+}
+
+type logRowJSON struct {
+	Version int64  `json:"version"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	Status  string `json:"status,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Role    string `json:"role"`
+	Node    string `json:"node"`
+	TraceID string `json:"traceId,omitempty"`
+	At      int64  `json:"at"`
+}
