@@ -29,10 +29,3 @@ export function moment(ms) {
   const locale = currentLanguage() === 'zh' ? 'zh-CN' : 'en-GB';
   return new Intl.DateTimeFormat(locale, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit' }).format(ms);
 }
-
-/** One of n looks for an item without a picture, always the same for the same id. @param {string} id @param {number} n */
-export function lookOf(id, n) {
-  let h = 0;
-  for (const c of id) h = (h * 31 + c.codePointAt(0)) >>> 0;
-  return h % n;
-}

@@ -16,7 +16,8 @@ export class OrdersView {
 
   render(model) {
     const { orders, nextCursor } = model;
-    const key = JSON.stringify([model.language, model.user, orders, nextCursor, orders.map((o) => this.#actions.busy(o.orderNo))]);
+    const busy = orders.map((o) => this.#actions.busy(o.orderNo));
+    const key = JSON.stringify([model.language, model.user, orders, nextCursor, busy, model.result?.orderNo]);
     if (key === this.#shown) return this.tick(model);
     this.#shown = key;
     const list = orders.length
@@ -50,6 +51,6 @@ export class OrdersView {
       el('div', { class: 'order-facts' },
         el('small', {}, moment(o.createdAt)),
         waits ? el('small', { class: 'timer', dataset: { until: o.payBefore } }) : null),
-      waits ? payButtons(o, this.#actions) : null);
+      waits && o.orderNo !== model.result?.orderNo ? payButtons(o, this.#actions) : null); // the panel has those of its order
   }
 }

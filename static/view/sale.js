@@ -3,9 +3,9 @@
 import { t } from '../i18n.js';
 import { stateAt, takesPart, undecided } from '../seckill-client.js';
 import { byId, el, setText } from './dom.js';
-import { lookOf, moment, money, parts, two } from './format.js';
+import { moment, money, parts, two } from './format.js';
 
-const LOOKS = 6;
+const LOOKS = 6; // of items, which have no pictures
 const MAX_CHOICES = 10; // of the quantity
 
 /**
@@ -74,12 +74,12 @@ export class SaleView {
   #build(a) {
     this.#cards.clear();
     const holder = byId('items');
-    holder.replaceChildren(...a.items.map((item) => this.#card(item)));
+    holder.replaceChildren(...a.items.map((item, i) => this.#card(item, i % LOOKS)));
     const unit = (name) => el('span', { class: 'unit', dataset: { unit: name } }, el('b'), el('small', {}, t(`countdown.${name}`)));
     byId('clock').replaceChildren(unit('days'), unit('hours'), unit('minutes'), unit('seconds'));
   }
 
-  #card(item) {
+  #card(item, look) {
     const title = el('h3');
     const price = el('p', { class: 'price' });
     const left = el('p', { class: 'left' });
@@ -90,7 +90,7 @@ export class SaleView {
     } });
     const letter = [...item.title.trim()][0] ?? '?';
     const card = el('article', { class: 'card item', dataset: { item: item.commodityId } },
-      el('div', { class: `picture look-${lookOf(item.commodityId, LOOKS)}`, 'aria-hidden': 'true' }, letter),
+      el('div', { class: `picture look-${look}`, 'aria-hidden': 'true' }, letter),
       el('div', { class: 'facts' }, title, price, meter, left),
       el('div', { class: 'act' }, quantity, button));
     this.#cards.set(item.commodityId, { title, price, left, meter, quantity, button, card });
