@@ -115,27 +115,14 @@ func (s *Store) Purge(ctx context.Context, activityID string) error {
 	if err != nil {
 		return fmt.Errorf("purge sale: %w", err)
 	}
-	if err := s.removeAll(ctx, k, ""); err != nil {
+	err = s.scan(ctx, k.all(), func(ctx context.Context, node redis.UniversalClient, names []string) error {
+		return classify(node.Unlink(ctx, names...).Err())
+	})
+	if err != nil {
 		return fmt.Errorf("purge sale: %w", err)
 	}
 	s.forget(activityID)
 	return nil
-}
-
-// removeAll unlinks every key of a sale but one.
-func (s *Store) removeAll(ctx context.Context, k keys, except string) error {
-	return s.scan(ctx, k.all(), func(ctx context.Context, node redis.UniversalClient, names []string) error {
-		gone := names[:0]
-		for _, name := range names {
-			if name != except {
-				gone = append(gone, name)
-			}
-		}
-		if len(gone) == 0 {
-			return nil
-		}
-		return node.Unlink(ctx, gone...).Err()
-	})
 }
 
 // prolong moves the end of life of every key of a sale, limiter windows excepted.
@@ -149,7 +136,7 @@ func (s *Store) prolong(ctx context.Context, k keys, until int64) error {
 			}
 		}
 		_, err := p.Exec(ctx)
-		return err
+		return classify(err)
 	})
 }
 
@@ -160,7 +147,7 @@ func (s *Store) scan(ctx context.Context, pattern string, do func(ctx context.Co
 		for {
 			next, err := s.scanStep(ctx, node, pattern, cursor, do)
 			if err != nil {
-				return classify(err)
+				return err
 			}
 			if cursor = next; cursor == 0 {
 				return nil
@@ -178,8 +165,11 @@ func (s *Store) scanStep(ctx context.Context, node redis.UniversalClient, patter
 	ctx, cancel := context.WithTimeout(ctx, s.o.CallTimeout)
 	defer cancel()
 	names, next, err := node.Scan(ctx, cursor, pattern, int64(s.o.ScanStep)).Result()
-	if err != nil || len(names) == 0 {
-		return next, err
+	if err != nil {
+		return 0, classify(err)
+	}
+	if len(names) == 0 {
+		return next, nil
 	}
 	return next, do(ctx, node, names)
 }

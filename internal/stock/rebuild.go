@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"seckill/internal/sale"
 )
 
@@ -40,15 +42,40 @@ func (s *Store) BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) 
 	if err := s.outcome(a.ID, floor, reply); err != nil {
 		return fmt.Errorf("begin rebuild: %w", err)
 	}
-	if err := s.removeAll(ctx, k, k.meta()); err != nil {
+	if err := s.wipe(ctx, a.ID, k, epoch); err != nil {
 		return fmt.Errorf("begin rebuild: %w", err)
 	}
 	return nil
 }
 
+// wipe removes every key of a sale but its meta, as long as it is being rebuilt under this epoch.
+func (s *Store) wipe(ctx context.Context, activityID string, k keys, epoch int64) error {
+	return s.scan(ctx, k.all(), func(ctx context.Context, _ redis.UniversalClient, names []string) error {
+		for from := 0; from < len(names); from += MaxBatch {
+			a := newScriptArgs(2+MaxBatch, 64*MaxBatch)
+			a.key(k.meta())
+			for _, name := range names[from:min(from+MaxBatch, len(names))] {
+				if name != k.meta() {
+					a.key(name)
+				}
+			}
+			a.int(epoch)
+			floor := s.floor(activityID)
+			reply, err := s.run(ctx, s.sc.wipe, a)
+			if err != nil {
+				return err
+			}
+			if err := s.outcome(activityID, floor, reply); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // FinishRebuild writes a snapshot of the database and opens the sale: lists, marks, token hashes in bounded calls,
 // then stock and meta in one. Every call checks that meta still has this epoch and is rebuilding, else
-// sale.ErrConflict; a second run after a lost reply succeeds. States follow R11; a status of a higher version that was
+// sale.ErrConflict, also when the sale is open already. States follow R11; a status of a higher version that was
 // written since the snapshot stays. An activity that is still a draft answers not_ready until SetMeta says otherwise.
 //
 // Changes that an operator made since the snapshot (pause, lists) are not in it: call SetMeta with the current row

@@ -46,6 +46,9 @@ var statusSource string
 //go:embed lua/begin.lua
 var beginSource string
 
+//go:embed lua/wipe.lua
+var wipeSource string
+
 //go:embed lua/restore.lua
 var restoreSource string
 
@@ -69,8 +72,8 @@ var repairSource string
 
 // scripts are all scripts of the package; they never change after New.
 type scripts struct {
-	reserve, limit, quota, settle, giveBack, status      *script
-	begin, restore, open, meta, list, seq, audit, repair *script
+	reserve, limit, quota, settle, giveBack, status            *script
+	begin, wipe, restore, open, meta, list, seq, audit, repair *script
 }
 
 func loadScripts() scripts {
@@ -78,7 +81,7 @@ func loadScripts() scripts {
 		reserve: newScript("reserve", reserveSource), limit: newScript("limit", limitSource),
 		quota: newScript("quota", quotaSource), settle: newScript("settle", settleSource),
 		giveBack: newScript("return", returnSource), status: newScript("status", statusSource),
-		begin: newScript("begin", beginSource), restore: newScript("restore", restoreSource),
+		begin: newScript("begin", beginSource), wipe: newScript("wipe", wipeSource), restore: newScript("restore", restoreSource),
 		open: newScript("open", openSource), meta: newScript("meta", metaSource),
 		list: newScript("list", listSource), seq: newScript("seq", seqSource),
 		audit: newScript("audit", auditSource), repair: newScript("repair", repairSource),

@@ -210,6 +210,19 @@ func saleWindowLimits(t *testing.T, b Backend) {
 	other := *e
 	other.s = stock.New(e.rdb, e.o)
 	other.outcome(other.reserve(u, "u", "SP1", 1), sale.ReserveSaleLimited)
+	// In one batch too; and the last unit behind a full window is not "sold out".
+	g := newEnv(t, b, func(e *env) { e.o.SalePerSecond = 2; e.a.Items[0].Total = 3 })
+	var reqs []sale.ReserveRequest
+	for i := range int64(4) {
+		reqs = append(reqs, sale.ReserveRequest{Token: fmt.Sprint("g", i), UserID: i + 1, CommodityID: "SP1", Quantity: 1})
+	}
+	answers := g.batch(reqs...)
+	for i, want := range []sale.ReserveOutcome{
+		sale.ReserveAccepted, sale.ReserveAccepted, sale.ReserveSaleLimited, sale.ReserveSaleLimited,
+	} {
+		g.outcome(answers[i], want)
+	}
+	g.stock("SP1", 1)
 	e.now = e.now.Add(r.RetryAfter)
 	e.outcome(e.reserve(u, "u", "SP1", 1), sale.ReserveAccepted)
 	total := 6

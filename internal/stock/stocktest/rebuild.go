@@ -19,6 +19,7 @@ func testRebuild(t *testing.T, b Backend) {
 		{"OldDataIsGone_R10", oldDataIsGone},
 		{"OnlyThisEpochOpens_R10", onlyThisEpochOpens},
 		{"HigherVersionStays_R10", higherVersionStays},
+		{"ReplacedLeaderRemovesNothing_R17", replacedLeader},
 		{"LargeSnapshot", largeSnapshot},
 		{"RewindIsNoticed_R15_FS014", rewindIsNoticed},
 		{"NoFalseRewind_R15", noFalseRewind},
@@ -64,6 +65,7 @@ func followsSnapshot(t *testing.T, b Backend) {
 	snap.Blocked, snap.Eligible = []int64{banned}, []int64{guest, banned}
 	e.warmUp(snap)
 
+	e.checkLifetimes(e.a.KeysUntil(24 * time.Hour))
 	e.stock("SP1", 7) // 10 - 2 sold - 1 on its way back
 	e.stock("SP2", 5)
 	for token, state := range map[string]string{
@@ -107,6 +109,7 @@ func oldDataIsGone(t *testing.T, b Backend) {
 	if len(names) != 1 || names[0] != e.key("meta") {
 		t.Fatalf("left after the wipe: %v", names)
 	}
+	e.checkLifetimes(e.a.KeysUntil(24 * time.Hour))
 	live, err := e.s.Live(e.ctx, []string{e.a.ID})
 	e.must(err)
 	if l := live[e.a.ID]; l.State != sale.StateNotReady || l.Epoch != 2 {
@@ -114,7 +117,6 @@ func oldDataIsGone(t *testing.T, b Backend) {
 	}
 	e.must(e.s.BeginRebuild(e.ctx, e.a, 2)) // again, after a lost reply
 	e.must(e.s.FinishRebuild(e.ctx, &sale.Snapshot{Activity: e.a}, 2))
-	e.must(e.s.FinishRebuild(e.ctx, &sale.Snapshot{Activity: sale.Activity{ID: e.a.ID}}, 2)) // again: changes nothing
 	e.stock("SP1", 10)
 	e.takesPart(r.UserID, "")
 	e.outbox(0)
@@ -137,6 +139,7 @@ func onlyThisEpochOpens(t *testing.T, b Backend) {
 	e.must(e.s.BeginRebuild(e.ctx, e.a, 3))
 	conflict("begin an older epoch", e.s.BeginRebuild(e.ctx, e.a, 2))
 	conflict("finish an older epoch", e.s.FinishRebuild(e.ctx, snap(), 2))
+	conflict("open an older epoch", e.s.FinishRebuild(e.ctx, &sale.Snapshot{Activity: e.a}, 2))
 	if names := e.allKeys(); len(names) != 1 {
 		t.Fatalf("a lost rebuild wrote %v", names)
 	}
@@ -149,7 +152,16 @@ func onlyThisEpochOpens(t *testing.T, b Backend) {
 		t.Fatalf("meta while rebuilding: %v", err)
 	}
 	e.must(e.s.FinishRebuild(e.ctx, snap(), 3))
+	conflict("open an older epoch", e.s.FinishRebuild(e.ctx, &sale.Snapshot{Activity: e.a}, 2))
 	conflict("begin once more", e.s.BeginRebuild(e.ctx, e.a, 3))
+	again := snap()
+	d := order(e.accepted())
+	e.settle(d, sale.SettleDone)
+	e.giveBack(d, sale.StatusClosed, 2, sale.SettleDone)
+	again.Entries[0].Decision = d
+	conflict("finish what is open", e.s.FinishRebuild(e.ctx, again, 3))
+	e.field(d.Token, "state", "released")
+	e.stock("SP1", 10)
 	e.must(e.rdb.Del(e.ctx, e.key("meta")).Err())
 	conflict("finish without meta", e.s.FinishRebuild(e.ctx, snap(), 3))
 	if err := e.s.SetMeta(e.ctx, &e.a); !errors.Is(err, sale.ErrNotReady) {
@@ -177,6 +189,30 @@ func higherVersionStays(t *testing.T, b Backend) {
 	if e.s.Rewound(e.a.ID) {
 		t.Fatal("a rebuild counts as a rewind")
 	}
+}
+
+// A leader that was replaced while it walked through the keys finds the sale of its successor, and leaves it alone.
+func replacedLeader(t *testing.T, b Backend) {
+	e := newEnv(t, b)
+	e.accepted()
+	slow := &onScan{}
+	s := stock.New(hooked(t, b, slow), e.o)
+	slow.do = func() {
+		e.a.Epoch = 3
+		e.warmUp(sale.Snapshot{})
+		e.accepted()
+	}
+	a := e.a
+	a.Epoch = 2
+	if err := s.BeginRebuild(e.ctx, a, 2); !errors.Is(err, sale.ErrConflict) || errors.Is(err, sale.ErrUncertain) {
+		t.Fatalf("%v", err)
+	}
+	if slow.do != nil {
+		t.Fatal("nobody came between")
+	}
+	e.stock("SP1", 9)
+	e.outbox(1)
+	e.want(sale.ReserveAccepted)
 }
 
 func largeSnapshot(t *testing.T, b Backend) {

@@ -314,6 +314,32 @@ func batchSeesItself(t *testing.T, b Backend) {
 	e.stock("SP1", 0)
 	e.stock("SP2", 3)
 	e.outbox(4)
+	for token, u := range map[string]int64{"u1": u, "v1": v, "w1": w, "x1": x} {
+		e.takesPart(u, token)
+	}
+
+	// Alike requests: each token belongs to its own user, and keeps all that a single request would have left.
+	f := newEnv(t, b)
+	var reqs []sale.ReserveRequest
+	for i := range int64(4) {
+		reqs = append(reqs, sale.ReserveRequest{Token: fmt.Sprint("s", i), UserID: i + 1, CommodityID: "SP1", Quantity: 1})
+	}
+	f.batch(reqs...)
+	for i := range reqs {
+		h := f.hash(reqs[i].Token)
+		want := fmt.Sprintf("%d SP1 1 99.00 %d 1 occupied processing 0", i+1, f.now.UnixMilli())
+		got := fmt.Sprint(h["userId"], " ", h["commodityId"], " ", h["quantity"], " ", h["price"], " ", h["ts"], " ", h["epoch"],
+			" ", h["state"], " ", h["status"], " ", h["version"])
+		if got != want || len(h) != 9 {
+			t.Errorf("hash %v, want %s", h, want)
+		}
+	}
+	f.checkLifetimes(f.a.KeysUntil(24 * time.Hour))
+	for i, r := range f.batch(reqs...) {
+		if r.Outcome != sale.ReserveRepeat || r.Reservation.UserID != reqs[i].UserID {
+			t.Errorf("repeat %d: %+v", i, r)
+		}
+	}
 }
 
 // FS-023: digits beyond 2^53 survive the script.

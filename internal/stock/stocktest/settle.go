@@ -122,6 +122,13 @@ func participatedPointsToFirst(t *testing.T, b Backend) {
 
 func refusalLeavesOtherMark(t *testing.T, b Backend) {
 	e := newEnv(t, b)
+	// A decision that names another item than was taken gives nothing to that one.
+	odd := refusal(e.accepted(), sale.ReasonInvalid)
+	odd.CommodityID = "SP2"
+	e.settle(odd, sale.SettleDone)
+	e.stock("SP2", 5)
+	e.stock("SP1", 9)
+	e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), 10, time.Hour).Err())
 	r := e.accepted()
 	e.must(e.rdb.Set(e.ctx, e.key(fmt.Sprintf("user:%d", r.UserID)), "newer", time.Hour).Err())
 	e.settle(refusal(r, sale.ReasonExpired), sale.SettleDone)
@@ -232,6 +239,13 @@ func returnWhileNotReady(t *testing.T, b Backend) {
 		e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), v, time.Hour).Err())
 		e.giveBack(d, sale.StatusCancelled, 2, sale.SettleNotYet)
 	}
+	// Closed for a rebuild, its keys not removed yet: what goes into the old stock would be lost.
+	e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), "7", time.Hour).Err())
+	r := e.accepted()
+	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "rebuilding").Err())
+	e.giveBack(d, sale.StatusCancelled, 2, sale.SettleNotYet)
+	e.settle(refusal(r, sale.ReasonInvalid), sale.SettleDone)
+	e.stock("SP1", 6)
 	e.a.Epoch = 2
 	e.must(e.s.BeginRebuild(e.ctx, e.a, 2))
 	e.giveBack(d, sale.StatusCancelled, 2, sale.SettleNotYet)

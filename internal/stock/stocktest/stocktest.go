@@ -303,3 +303,47 @@ func scanAll(t *testing.T, rdb redis.UniversalClient, pattern string) []string {
 	}
 	return slices.Sorted(maps.Keys(found))
 }
+
+// onScan does something once, after the first SCAN that finds keys.
+type onScan struct {
+	mu sync.Mutex
+	do func()
+}
+
+func (h *onScan) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *onScan) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *onScan) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if scan, ok := cmd.(*redis.ScanCmd); ok {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if names, _ := scan.Val(); len(names) > 0 && h.do != nil {
+				do := h.do
+				h.do = nil
+				do()
+			}
+		}
+		return err
+	}
+}
+
+// hooked makes a second client of the backend's server, with a hook.
+func hooked(t *testing.T, b Backend, hook redis.Hook) redis.UniversalClient {
+	t.Helper()
+	var rdb redis.UniversalClient
+	switch c := b.Client.(type) {
+	case *redis.Client:
+		rdb = redis.NewClient(c.Options())
+		rdb.AddHook(hook)
+	case *redis.ClusterClient:
+		cluster := redis.NewClusterClient(c.Options())
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(hook) })
+		rdb = cluster
+	}
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
