@@ -106,8 +106,16 @@ func keysExpire(t *testing.T, b Backend) {
 func longerSale(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	e.act()
-	e.a.EndsAt = e.a.EndsAt.Add(72 * time.Hour)
+	before := e.a.EndsAt
+	e.a.EndsAt = before.Add(72 * time.Hour)
 	e.must(e.s.SetMeta(e.ctx, &e.a))
 	e.act()
 	e.checkLifetimes(e.a.KeysUntil(24 * time.Hour))
+	// A sale that is shortened may keep marks longer than it needs; meta, which all later keys follow, is shortened.
+	e.a.EndsAt = before
+	e.must(e.s.SetMeta(e.ctx, &e.a))
+	end := time.Now().Add(e.rdb.PTTL(e.ctx, e.key("meta")).Val())
+	if end.Sub(e.a.KeysUntil(24*time.Hour)).Abs() > 5*time.Second {
+		t.Fatalf("meta ends at %s", end)
+	}
 }

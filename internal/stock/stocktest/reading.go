@@ -1,6 +1,7 @@
 package stocktest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -186,6 +187,12 @@ func auditAndRepair(t *testing.T, b Backend) {
 	if err := e.s.Repair(e.ctx, e.a.ID, a.Epoch, a.Seq, map[string]int64{"SP1": -1}); err == nil {
 		t.Fatal("stock below zero is written")
 	}
+	epoch, seq := e.s.Position(e.a.ID)
+	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "rebuilding").Err())
+	if err := e.s.Repair(e.ctx, e.a.ID, epoch, seq, map[string]int64{"SP1": 1}); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("repair during a rebuild: %v", err)
+	}
+	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "live").Err())
 	// Every script that changes the sale moves the position.
 	for name, change := range map[string]func(){
 		"reserve": func() { e.want(sale.ReserveAccepted) },

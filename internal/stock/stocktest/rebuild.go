@@ -158,10 +158,13 @@ func onlyThisEpochOpens(t *testing.T, b Backend) {
 	d := order(e.accepted())
 	e.settle(d, sale.SettleDone)
 	e.giveBack(d, sale.StatusClosed, 2, sale.SettleDone)
-	again.Entries[0].Decision = d
+	again.Entries[0].Decision, again.Blocked = d, []int64{55}
 	conflict("finish what is open", e.s.FinishRebuild(e.ctx, again, 3))
 	e.field(d.Token, "state", "released")
 	e.stock("SP1", 10)
+	if e.rdb.SIsMember(e.ctx, e.key("blocked"), 55).Val() {
+		t.Fatal("a late rebuild changed a list")
+	}
 	e.must(e.rdb.Del(e.ctx, e.key("meta")).Err())
 	conflict("finish without meta", e.s.FinishRebuild(e.ctx, snap(), 3))
 	if err := e.s.SetMeta(e.ctx, &e.a); !errors.Is(err, sale.ErrNotReady) {
