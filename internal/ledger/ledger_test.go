@@ -31,6 +31,8 @@ func openSQLite(t *testing.T, edit func(*ledger.Options)) *ledger.Ledger {
 	return l
 }
 
+// The conformance suite on the embedded dialect. It protects S1, S9, S12, S13, S15, S16, S17, S23, S31 and S34; FS-001,
+// FS-003, FS-007, FS-016, FS-020, FS-034, FS-050, FS-056, FS-057, FS-058, FS-059, FS-060, FS-076, FS-087 and FS-096.
 func TestSQLite(t *testing.T) {
 	t.Parallel()
 	ledgertest.Run(t, openSQLite)

@@ -107,6 +107,7 @@ func openDSN(t *testing.T, dsn string, edit func(*ledger.Options)) *ledger.Ledge
 	return l
 }
 
+// The same suite, see TestSQLite, on a real server.
 func TestMySQL(t *testing.T) {
 	t.Parallel()
 	database.dsn(t)

@@ -9,6 +9,8 @@ import (
 	"seckill/internal/queue/queuetest"
 )
 
+// The conformance suite on the stand-in. It protects S10; FS-037, FS-042, FS-043, FS-046, FS-047, FS-049, FS-051, FS-061
+// and FS-062.
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
 	b, err := embedded.Start("")
@@ -19,6 +21,7 @@ func TestConformanceEmbedded(t *testing.T) {
 	queuetest.Run(t, b.KafkaBrokers)
 }
 
+// The same suite on a real broker.
 func TestConformanceKafka(t *testing.T) {
 	t.Parallel()
 	addr := os.Getenv("SECKILL_TEST_KAFKA")
