@@ -15,6 +15,7 @@
  *   error   a SeckillError of background work
  */
 
+import { sameActivity, stateAt, withStock } from './client/activity.js';
 import { Api, SeckillError } from './client/http.js';
 import { Link } from './client/link.js';
 import { Purchase } from './client/purchase.js';
@@ -23,12 +24,10 @@ import { ServerClock } from './client/clock.js';
 import { Emitter, Loop, around, fullJitter, subjectOf } from './client/util.js';
 import { watch } from './client/watch.js';
 
-export { SeckillError, takesPart, undecided };
+export { SeckillError, stateAt, takesPart, undecided };
 
 /** @typedef {import('./client/results.js').Result} Result */
-/** @typedef {{activityId: string, title: string, state: string, startsAt: number, endsAt: number, serverTime: number,
- *   payWithinMs: number, pushUrl?: string, items: {commodityId: string, title: string, price: string, total: number,
- *   remaining: number, maxPerUser: number}[]}} Activity */
+/** @typedef {import('./client/activity.js').Activity} Activity */
 
 const POLL_MS = 2_000; // of a result under way, when the server names no time
 const ORDER_POLL_MS = 5_000; // of an order that waits for its payment
@@ -38,18 +37,8 @@ const CALM_POLL_MS = 15_000; // of one that is not
 const SOCKET_GRACE_MS = 1_000; // for the socket to tell the state before it is asked for
 const LIVE_TRUST_MS = 2_000; // stock that was pushed so recently is newer than what a gateway remembers
 const PREPARE_MS = 60_000; // before the start, the request token is fetched somewhere in this window
+const CHECK_MS = 300; // within which several signs of a return are one
 const CHANGE_RETRIES = 3; // of a payment or cancellation without an answer
-
-/**
- * The state of a sale at a moment: the clock opens and ends a sale without a message.
- * @param {Activity} activity
- * @param {number} serverNow
- */
-export function stateAt(activity, serverNow) {
-  if (activity.state !== 'scheduled' && activity.state !== 'open') return activity.state;
-  if (serverNow >= activity.endsAt) return 'ended';
-  return serverNow >= activity.startsAt ? 'open' : 'scheduled';
-}
 
 export class SeckillClient {
   #o;
@@ -64,6 +53,7 @@ export class SeckillClient {
   #linkState = null;
   #reached = null;
   #started = false;
+  #checkedAt = 0;
   #gap = false; // the socket was lost meanwhile
   #signedOut = false; // the token was refused, and start has not been called since
   #loops;
@@ -175,7 +165,9 @@ export class SeckillClient {
 
   /** Looks at everything again: after sleep, a change of network, a return to the page. */
   check() {
-    if (!this.#started) return;
+    const now = this.#o.now();
+    if (!this.#started || Math.abs(now - this.#checkedAt) < CHECK_MS) return;
+    this.#checkedAt = now;
     this.#purchase.wake();
     this.#link.check();
     this.#loops.activity.now();
@@ -260,10 +252,8 @@ export class SeckillClient {
     this.#liveAt = this.#o.now();
     const a = this.#activity;
     if (!a || frame.serverTime < a.serverTime - LIVE_TRUST_MS) return;
-    const left = new Map(frame.items.map((it) => [it.commodityId, it.remaining]));
-    const items = a.items.map((it) => ({ ...it, remaining: left.get(it.commodityId) ?? it.remaining }));
     const expected = stateAt(a, this.serverNow());
-    this.#setActivity({ ...a, items, state: frame.state, serverTime: Math.max(a.serverTime, frame.serverTime) });
+    this.#setActivity({ ...withStock(a, frame.items), state: frame.state, serverTime: Math.max(a.serverTime, frame.serverTime) });
     // An operator moved it: its times are not in the frame. All viewers hear this at once, so they do not ask at once.
     if (expected !== stateAt({ ...a, state: frame.state }, this.serverNow())) this.#loops.activity.in(this.#o.random() * 2_000 + 1);
   }
@@ -271,7 +261,7 @@ export class SeckillClient {
   #setActivity(a) {
     const was = this.#activity;
     this.#activity = a;
-    if (was && JSON.stringify({ ...was, serverTime: 0 }) === JSON.stringify({ ...a, serverTime: 0 })) return;
+    if (sameActivity(was, a)) return;
     this.#emitter.emit('state', a);
     this.#prepareSoon();
   }
@@ -300,11 +290,7 @@ export class SeckillClient {
     try {
       const a = await this.#api.call('GET', `/v1/activities/${encodeURIComponent(activityId)}`, { anonymous: true });
       const pushed = this.#link.up && this.#o.now() - this.#liveAt < LIVE_TRUST_MS;
-      if (pushed && this.#activity) {
-        const left = new Map(this.#activity.items.map((it) => [it.commodityId, it.remaining]));
-        for (const it of a.items) it.remaining = left.get(it.commodityId) ?? it.remaining;
-      }
-      if (this.#started) this.#setActivity(a);
+      if (this.#started) this.#setActivity(pushed && this.#activity ? withStock(a, this.#activity.items) : a);
     } catch (err) {
       if (!err.temporary) this.#emitter.emit('error', err);
       return around(random, err.retryAfterMs ?? (this.#link.up ? CALM_POLL_MS : STOCK_POLL_MS));
