@@ -81,6 +81,9 @@ type Stock interface {
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	SetMeta(ctx context.Context, a *sale.Activity) error
 	SetUserList(ctx context.Context, activityID, list string, userID int64, on bool) error
+	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
+	LeaveWaitlist(ctx context.Context, activityID, commodityID string, userID int64) error
+	WaitPosition(ctx context.Context, activityID, commodityID string, userID int64) (position int64, joined time.Time, err error)
 }
 
 // Queue is what the gateway asks of Kafka. An entry that is not nil means "uncertain".
@@ -110,6 +113,8 @@ type Ledger interface {
 	DeadLetters(ctx context.Context, state sale.DeadLetterState, after int64, limit int) ([]sale.DeadLetter, error)
 	DeadLetter(ctx context.Context, id int64) (*sale.DeadLetter, error)
 	MarkDeadLetter(ctx context.Context, id int64, to sale.DeadLetterState) error
+	JoinWaitlist(ctx context.Context, activityID, commodityID string, userID int64) (joined time.Time, err error)
+	LeaveWaitlist(ctx context.Context, activityID string, userID int64) ([]string, error)
 	StoryOf(ctx context.Context, token string) ([]sale.Step, error)
 }
 

@@ -117,6 +117,12 @@ func (f *fakeStock) SetUserList(context.Context, string, string, int64, bool) er
 	return nil
 }
 
+func (f *fakeStock) JoinWaitlist(context.Context, string, string, []sale.Waiter) error { return nil }
+func (f *fakeStock) LeaveWaitlist(context.Context, string, string, int64) error        { return nil }
+func (f *fakeStock) WaitPosition(context.Context, string, string, int64) (int64, time.Time, error) {
+	return 0, time.Time{}, nil
+}
+
 // setUnits is a unit that comes back, or goes, behind the gateway's back.
 func (f *fakeStock) setUnits(n int64) {
 	f.mu.Lock()

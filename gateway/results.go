@@ -145,6 +145,8 @@ func (g *Gateway) me(ctx *fasthttp.RequestCtx, r request) error {
 			res.PollAfter = g.pollAfter()
 		}
 		b = append(res.AppendFields(append(b, `,"result":{`...)), '}')
+	} else {
+		b = g.appendPlace(b, e, user)
 	}
 	writeJSON(ctx, fasthttp.StatusOK, append(b, '}'))
 	return nil

@@ -36,6 +36,7 @@ func (g *Gateway) routes() []routeDef {
 		{"activity", split("/v1/activities/*"), get(g.getActivity)},
 		{"request_token", split("/v1/activities/*/request-token"), post(g.requestToken)},
 		{"order_create", split("/v1/activities/*/orders"), post(g.createOrder)},
+		{"waitlist", split("/v1/activities/*/waitlist"), map[string]handler{"POST": g.joinWaitlist, "DELETE": g.leaveWaitlist}},
 		{"me", split("/v1/activities/*/me"), get(g.me)},
 		{"result", split("/v1/results/*"), get(g.getResult)},
 		{"orders", split("/v1/orders"), get(g.listOrders)},

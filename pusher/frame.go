@@ -53,6 +53,16 @@ func liveFrame(l *sale.Live, now time.Time) []byte {
 	}{"activity", l.ActivityID, l.State, items, now.UnixMilli()})
 }
 
+// placeFrame is the frame that tells a place in a waitlist; 0: no longer in it.
+func placeFrame(p *sale.Place) []byte {
+	return mustJSON(struct {
+		Type        string `json:"type"`
+		ActivityID  string `json:"activityId"`
+		CommodityID string `json:"commodityId"`
+		Position    int64  `json:"position"`
+	}{"waitlist", p.ActivityID, p.CommodityID, p.Position})
+}
+
 // syncedFrame is the frame that ends the state after a connect or a sync.
 func syncedFrame(now time.Time) []byte {
 	return mustJSON(struct {

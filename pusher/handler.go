@@ -3,6 +3,7 @@ package pusher
 import (
 	"time"
 
+	"seckill/hub"
 	"seckill/internal/sale"
 )
 
@@ -16,6 +17,18 @@ func (h *Handler) OnResults(_ int, rs []sale.UserResult) {
 	for i := range rs {
 		if r := &rs[i]; h.p.hub.Online(r.UserID) {
 			h.p.hub.Deliver(r.UserID, messageOf(&r.Result, at))
+		}
+	}
+}
+
+// OnPlaces takes places in waitlists. The newest place of a waitlist replaces one that waits to be written.
+func (h *Handler) OnPlaces(_ int, ps []sale.Place) {
+	at := time.Now().UnixNano()
+	for i := range ps {
+		if p := &ps[i]; h.p.hub.Online(p.UserID) {
+			h.p.hub.Deliver(p.UserID, hub.Message{
+				Key: "waitlist:" + p.ActivityID + ":" + p.CommodityID, Version: p.At.UnixMilli(), Data: placeFrame(p), At: at,
+			})
 		}
 	}
 }

@@ -63,23 +63,25 @@ func (w *round) allDone(ctx context.Context, a *sale.Activity) (bool, error) {
 	if err != nil || len(rs) > 0 {
 		return false, err
 	}
-	behind, err := w.r.behind(ctx)
-	if err != nil || behind > 0 {
+	passed, err := w.passed(ctx, a.ID)
+	if err != nil || !passed {
 		return false, err
 	}
 	unpaid, untold, returning, err := w.r.d.Ledger.Open(ctx, a.ID)
 	return err == nil && unpaid+untold+returning == 0, err
 }
 
-// behind is how many messages the consumers have not finished.
-func (r *Reconciler) behind(ctx context.Context) (int64, error) {
-	ends, err := r.d.Offsets.EndOffsets(ctx)
-	if err != nil {
-		return 0, err
+// passed reports whether the consumers have finished every message that was in the queue when this was first asked
+// for the activity: none that can concern it comes later, since nothing of it was occupied then.
+func (w *round) passed(ctx context.Context, activityID string) (bool, error) {
+	ends, ok := w.ends[activityID]
+	if !ok {
+		var err error
+		if ends, err = w.r.d.Offsets.EndOffsets(ctx); err != nil {
+			return false, err
+		}
+		w.ends[activityID] = ends
 	}
-	committed, err := r.d.Offsets.Committed(ctx)
-	if err != nil {
-		return 0, err
-	}
-	return lag(ends, committed), nil
+	committed, err := w.r.d.Offsets.Committed(ctx)
+	return err == nil && lag(ends, committed) == 0, err
 }

@@ -23,6 +23,10 @@ type Stock interface {
 	Return(ctx context.Context, activityID string, rs []sale.Return) ([]sale.Settlement, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	Rewound(activityID string) bool
+	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error)
+	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
+	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error)
+	DropWaitlist(ctx context.Context, activityID, commodityID string) error
 }
 
 // Ledger is what the reconciler asks of the database.
@@ -38,6 +42,9 @@ type Ledger interface {
 	MarkReturned(ctx context.Context, token string, userID int64) error
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
 	MarkTold(ctx context.Context, token string, userID, version int64) error
+	Waiters(ctx context.Context, activityID string) ([]sale.Waiter, error)
+	MarkPromoted(ctx context.Context, w sale.Waiter, token string) error
+	ExpireWaitlist(ctx context.Context, activityID string) ([]sale.Waiter, error)
 	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (int64, error)
 	RenewLease(ctx context.Context, name, holder string, fence int64, ttl time.Duration) error
 	ReleaseLease(ctx context.Context, name, holder string, fence int64) error
@@ -57,6 +64,7 @@ type Offsets interface {
 // Announcer tells users and viewers.
 type Announcer interface {
 	Results(ctx context.Context, rs []sale.UserResult) error
+	Places(ctx context.Context, ps []sale.Place) error
 	Live(ctx context.Context, l sale.Live) error
 }
 
@@ -69,6 +77,8 @@ type Config struct {
 	RelayAfter     time.Duration // a reservation occupied this long is enqueued again; doubled each time; default 5 s
 	RelayMax       time.Duration // longest wait between two relays of one token; default 5 min
 	RelayBatch     int           // reservations looked at in one round and sale; default 1000
+	PlacesInterval time.Duration // between tellings of changed places in waitlists; default 2 s
+	PlacesTold     int           // how many in front of each line are told their place; default 10,000
 	TaskBatch      int           // returns or statuses in one round; default 500
 	CallTimeout    time.Duration // of one step; default 5 s
 	RebuildTimeout time.Duration // of a whole rebuild, waiting for the backlog included; default 10 min
@@ -84,6 +94,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.RelayAfter, 5*time.Second)
 	def(&c.RelayMax, 5*time.Minute)
 	def(&c.RelayBatch, 1000)
+	def(&c.PlacesInterval, 2*time.Second)
+	def(&c.PlacesTold, 10_000)
 	def(&c.TaskBatch, 500)
 	def(&c.CallTimeout, 5*time.Second)
 	def(&c.RebuildTimeout, 10*time.Minute)
@@ -105,10 +117,12 @@ type Deps struct {
 	Queue     Queue
 	Offsets   Offsets
 	Announcer Announcer
-	Holder    string // unique name of this process, for the lease
-	Metrics   prometheus.Registerer
-	Now       func() time.Time
-	Log       *slog.Logger
+	// PromotedToken makes the request token of a promotion: always the same for a returned token and a user (R12).
+	PromotedToken func(returned string, userID int64, activityID string) string
+	Holder        string // unique name of this process, for the lease
+	Metrics       prometheus.Registerer
+	Now           func() time.Time
+	Log           *slog.Logger
 }
 
 // Reconciler is one candidate for the lead.
@@ -219,7 +233,9 @@ func (r *Reconciler) lead(ctx context.Context, fence int64, until time.Time) {
 // work runs the leader's rounds: the live state four times a second, the rest once a second. A rebuild runs beside
 // them, since it waits for the backlog.
 func (r *Reconciler) work(ctx context.Context, fence int64) {
-	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16)}
+	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16),
+		line: map[string]map[int64]int64{}, ended: map[string]bool{}, ends: map[string]map[int]int64{},
+	}
 	defer w.rebuilds.Wait()
 	fast := time.NewTicker(r.cfg.LiveInterval)
 	defer fast.Stop()
@@ -270,6 +286,9 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	}
 	if err := r.awaitGroup(ctx, ends); err != nil {
 		return err
+	}
+	if err := r.fillWaitlist(ctx, a.ID); err != nil {
+		return fmt.Errorf("waitlist: %w", err)
 	}
 	snap, err := r.d.Ledger.RebuildSnapshot(ctx, a.ID)
 	if err != nil {

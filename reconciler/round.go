@@ -21,6 +21,11 @@ type round struct {
 	rebuilding map[string]bool
 	rebuilt    chan string // ids of finished rebuilds
 	rebuilds   sync.WaitGroup
+	loaded     bool                       // activities have been read in this term
+	placed     time.Time                  // when waiters were told their places last
+	line       map[string]map[int64]int64 // places told, by activity/commodity and user
+	ends       map[string]map[int]int64   // end offsets to pass before an activity is settled
+	ended      map[string]bool            // activities whose waitlist was ended in this term
 }
 
 // shown is the live state that viewers were sent last.
@@ -40,9 +45,13 @@ func (w *round) tasks(ctx context.Context) {
 		}
 	}
 	r.step(ctx, "unpaid", r.closeUnpaid)
-	r.step(ctx, "returns", r.returnUnits)
+	r.step(ctx, "returns", w.returnUnits)
 	r.step(ctx, "untold", r.tellAgain)
 	r.step(ctx, "settle", w.settle)
+	if now := r.d.Now(); now.Sub(w.placed) >= r.cfg.PlacesInterval {
+		w.placed = now
+		r.step(ctx, "waitlist", w.places)
+	}
 }
 
 // load reads the activities that may have keys in Redis.
@@ -55,6 +64,7 @@ func (w *round) load(ctx context.Context) error {
 	w.activities = slices.DeleteFunc(all, func(a *sale.Activity) bool {
 		return a.State == sale.StateDraft || a.State == sale.StateSettled || now.After(a.KeysUntil(0))
 	})
+	w.loaded = true
 	for id := range w.live {
 		if !slices.ContainsFunc(w.activities, func(a *sale.Activity) bool { return a.ID == id }) {
 			delete(w.live, id)
@@ -206,37 +216,6 @@ func (r *Reconciler) relayOccupied(ctx context.Context, activityID string) error
 	r.relay.Add(float64(len(rs) - failed))
 	r.d.Log.Info("reconciler: relayed", "activity", activityID, "reservations", len(rs), "failed", failed)
 	return nil
-}
-
-// returnUnits gives the units of cancelled and closed orders back to stock: the database has recorded that they are
-// to return, the script moves each token once, then the row says so (R5).
-func (r *Reconciler) returnUnits(ctx context.Context) error {
-	rs, err := r.d.Ledger.PendingReturns(ctx, r.cfg.TaskBatch)
-	if err != nil {
-		return fmt.Errorf("pending returns: %w", err)
-	}
-	byActivity := map[string][]sale.Return{}
-	for _, ret := range rs {
-		byActivity[ret.ActivityID] = append(byActivity[ret.ActivityID], ret)
-	}
-	var errs []error
-	for id, list := range byActivity {
-		found, err := r.d.Stock.Return(ctx, id, list)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("return units of %s: %w", id, err))
-			continue
-		}
-		for i, s := range found {
-			if s != sale.SettleDone && s != sale.SettleAlready {
-				continue
-			}
-			err := r.d.Ledger.MarkReturned(ctx, list[i].Token, list[i].UserID)
-			if err != nil && !errors.Is(err, sale.ErrConflict) { // a conflict: it was marked before
-				errs = append(errs, fmt.Errorf("mark returned: %w", err))
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // tellAgain writes and announces the statuses whose telling was not confirmed (R8).

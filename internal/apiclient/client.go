@@ -50,7 +50,8 @@ func (p *Problem) Error() string { return fmt.Sprintf("%d %s: %s", p.Status, p.C
 
 // Result is a Result of the API.
 type Result struct {
-	Type         string `json:"type"` // of a socket frame
+	Type         string `json:"type"`     // of a socket frame
+	Position     int64  `json:"position"` // of a waitlist frame
 	RequestToken string `json:"requestToken"`
 	ActivityID   string `json:"activityId"`
 	CommodityID  string `json:"commodityId"`

@@ -21,7 +21,7 @@ func (a *App) startPusher(_ context.Context) error {
 	p, err := pusher.New(cfg, pusher.Deps{
 		Subscriber: func(h *pusher.Handler) pusher.Subscriber {
 			return push.NewSubscriber(a.rdb, push.Options{
-				OnResults: h.OnResults, OnLive: h.OnLive, OnSubscribed: h.OnSubscribed, OnDropped: h.OnDropped,
+				OnResults: h.OnResults, OnPlaces: h.OnPlaces, OnLive: h.OnLive, OnSubscribed: h.OnSubscribed, OnDropped: h.OnDropped,
 				OnError: func(err error) { a.log.Warn("pusher: subscription", "err", err) },
 			})
 		},

@@ -132,9 +132,9 @@ func (a *App) startGateway(_ context.Context) error {
 	if err != nil {
 		return err
 	}
-	tokens, err := auth.NewRequestTokens([]byte(a.cfg.Auth.RequestTokenSecret), a.cfg.Auth.RequestTokenLife, time.Now)
+	tokens, err := a.requestTokenMaker()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUsage, err)
+		return err
 	}
 	d := gateway.Deps{
 		Stock: a.stock, Queue: a.producer, Ledger: a.ledger, Announcer: a.publisher, Users: userOf{users},
@@ -206,10 +206,23 @@ func (a *App) startConsumer(ctx context.Context) error {
 	return nil
 }
 
+// requestTokenMaker makes and checks request tokens, with the secret that all gateways and reconcilers share.
+func (a *App) requestTokenMaker() (*auth.RequestTokens, error) {
+	tokens, err := auth.NewRequestTokens([]byte(a.cfg.Auth.RequestTokenSecret), a.cfg.Auth.RequestTokenLife, time.Now)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
+	}
+	return tokens, nil
+}
+
 func (a *App) startReconciler() error {
+	tokens, err := a.requestTokenMaker()
+	if err != nil {
+		return err
+	}
 	r := reconciler.New(a.cfg.Reconciler.Config, reconciler.Deps{
 		Stock: a.stock, Ledger: a.ledger, Queue: a.producer, Offsets: a.topics, Announcer: a.publisher,
-		Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
+		PromotedToken: tokens.Promoted, Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
 	})
 	a.background("reconciler", r.Run)
 	a.health(RoleReconciler)

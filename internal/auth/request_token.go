@@ -66,6 +66,16 @@ func (t *RequestTokens) Issue(userID int64, activityID string) (token string, ex
 	return base64.RawURLEncoding.EncodeToString(body[:]) + "." + activityID, expires
 }
 
+// Promoted makes the token of a waitlist promotion, always the same for a returned token and a user (R12). It is past
+// its life from the start: it names a result, and buys nothing.
+func (t *RequestTokens) Promoted(returned string, userID int64, activityID string) string {
+	var body [bodyBytes]byte
+	sum := sha256.Sum256([]byte("promotion of " + returned))
+	copy(body[expiryBytes:expiryBytes+randomBytes], sum[:])
+	t.sign(body[:], userID, activityID)
+	return base64.RawURLEncoding.EncodeToString(body[:]) + "." + activityID
+}
+
 func (t *RequestTokens) sign(body []byte, userID int64, activityID string) {
 	mac := t.macs.Get().(hash.Hash)
 	defer t.macs.Put(mac)

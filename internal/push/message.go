@@ -40,13 +40,39 @@ type wireResult struct {
 	PollAfterMs  int64       `json:"pollAfterMs"`
 }
 
-// parseMessage reads the message of a result channel. A result that makes no sense is left out.
-func parseMessage(payload string) ([]sale.UserResult, error) {
+// wirePlace is a place in a waitlist: {"places":[…]} on the same channels as results.
+type wirePlace struct {
+	UserID      string `json:"userId"`
+	ActivityID  string `json:"activityId"`
+	CommodityID string `json:"commodityId"`
+	Position    int64  `json:"position"`
+	At          int64  `json:"at"`
+}
+
+func appendPlaces(ps []sale.Place) []byte {
+	out := make([]wirePlace, len(ps))
+	for i, p := range ps {
+		out[i] = wirePlace{strconv.FormatInt(p.UserID, 10), p.ActivityID, p.CommodityID, p.Position, sale.Millis(p.At)}
+	}
+	return mustJSON(map[string]any{"places": out})
+}
+
+// parseMessage reads a message of a result channel: results or places. What makes no sense is left out.
+func parseMessage(payload string) ([]sale.UserResult, []sale.Place, error) {
 	var m struct {
 		Results []wireResult `json:"results"`
+		Places  []wirePlace  `json:"places"`
 	}
 	if err := json.Unmarshal([]byte(payload), &m); err != nil {
-		return nil, fmt.Errorf("read push message: %w", err)
+		return nil, nil, fmt.Errorf("read push message: %w", err)
+	}
+	var places []sale.Place
+	for _, w := range m.Places {
+		user, err := sale.ParseUserID(w.UserID)
+		if err != nil || !sale.ValidID(w.ActivityID) || w.Position < 0 {
+			continue
+		}
+		places = append(places, sale.Place{UserID: user, ActivityID: w.ActivityID, CommodityID: w.CommodityID, Position: w.Position, At: sale.FromMillis(w.At)})
 	}
 	out := make([]sale.UserResult, 0, len(m.Results))
 	for i := range m.Results {
@@ -61,7 +87,7 @@ func parseMessage(payload string) ([]sale.UserResult, error) {
 			Version: w.Version, PollAfter: time.Duration(w.PollAfterMs) * time.Millisecond,
 		}})
 	}
-	return out, nil
+	return out, places, nil
 }
 
 // The message of a live channel.

@@ -52,6 +52,28 @@ func (p *Publisher) Results(ctx context.Context, rs []sale.UserResult) error {
 	return nil
 }
 
+// Places tells places in waitlists, as Results tells results.
+func (p *Publisher) Places(ctx context.Context, ps []sale.Place) error {
+	if len(ps) == 0 {
+		return nil
+	}
+	byShard := make([][]sale.Place, p.shards)
+	for _, place := range ps {
+		shard := ShardOf(place.UserID, p.shards)
+		byShard[shard] = append(byShard[shard], place)
+	}
+	pipe := p.rdb.Pipeline()
+	for shard, of := range byShard {
+		for from := 0; from < len(of); from += maxPerMessage {
+			pipe.Publish(ctx, resultChannel(shard), appendPlaces(of[from:min(from+maxPerMessage, len(of))]))
+		}
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return fmt.Errorf("publish %d places: %w: %w", len(ps), sale.ErrTransient, err)
+	}
+	return nil
+}
+
 // Live tells the state of a sale to every viewer. The caller keeps to the agreed four a second.
 func (p *Publisher) Live(ctx context.Context, l sale.Live) error {
 	if err := p.rdb.Publish(ctx, liveChannel(l.ActivityID), appendLive(&l)).Err(); err != nil {

@@ -33,6 +33,8 @@ type Options struct {
 
 	// OnResults gets the results of one message of a shard.
 	OnResults func(shard int, rs []sale.UserResult)
+	// OnPlaces gets places in waitlists of one message of a shard.
+	OnPlaces func(shard int, ps []sale.Place)
 	// OnLive gets the state of a sale.
 	OnLive func(l sale.Live)
 	// OnSubscribed says that the channel of a shard is subscribed, the first time and after every loss of the connection
@@ -244,11 +246,15 @@ func (s *Subscriber) dispatch() {
 
 func (s *Subscriber) deliver(ev event) {
 	if shard, ok := shardOfChannel(ev.channel); ok {
-		rs, err := parseMessage(ev.payload)
+		rs, places, err := parseMessage(ev.payload)
 		if err != nil {
 			s.report(err)
-		} else if s.o.OnResults != nil && len(rs) > 0 {
+		}
+		if s.o.OnResults != nil && len(rs) > 0 {
 			s.o.OnResults(shard, rs)
+		}
+		if s.o.OnPlaces != nil && len(places) > 0 {
+			s.o.OnPlaces(shard, places)
 		}
 		return
 	}

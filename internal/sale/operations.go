@@ -80,3 +80,12 @@ type Step struct {
 	TraceID  string
 	At       time.Time
 }
+
+// Place is a user's place in a waitlist, to be told; position 0: no longer in it.
+type Place struct {
+	UserID      int64
+	ActivityID  string
+	CommodityID string
+	Position    int64
+	At          time.Time
+}

@@ -27,15 +27,16 @@ func keysOf(activityID string) (keys, error) {
 	return keys{prefix: "seckill:{" + activityID + "}:"}, nil
 }
 
-func (k keys) meta() string                  { return k.prefix + "meta" }
-func (k keys) occupied() string              { return k.prefix + "occupied" }
-func (k keys) rate() string                  { return k.prefix + "rate" }
-func (k keys) blocked() string               { return k.prefix + "blocked" }
-func (k keys) eligible() string              { return k.prefix + "eligible" }
-func (k keys) participants() string          { return k.prefix + "participants" }
-func (k keys) stock(commodity string) string { return k.prefix + "stock:" + commodity }
-func (k keys) token(token string) string     { return k.prefix + "token:" + token }
-func (k keys) mark(userID int64) string      { return k.prefix + "user:" + strconv.FormatInt(userID, 10) }
+func (k keys) meta() string                     { return k.prefix + "meta" }
+func (k keys) occupied() string                 { return k.prefix + "occupied" }
+func (k keys) rate() string                     { return k.prefix + "rate" }
+func (k keys) blocked() string                  { return k.prefix + "blocked" }
+func (k keys) eligible() string                 { return k.prefix + "eligible" }
+func (k keys) participants() string             { return k.prefix + "participants" }
+func (k keys) stock(commodity string) string    { return k.prefix + "stock:" + commodity }
+func (k keys) token(token string) string        { return k.prefix + "token:" + token }
+func (k keys) mark(userID int64) string         { return k.prefix + "user:" + strconv.FormatInt(userID, 10) }
+func (k keys) waitlist(commodity string) string { return k.prefix + "waitlist:" + commodity }
 func (k keys) userRate(userID int64) string {
 	return k.prefix + "rate:" + strconv.FormatInt(userID, 10)
 }

@@ -70,10 +70,17 @@ var auditSource string
 //go:embed lua/repair.lua
 var repairSource string
 
+//go:embed lua/promote.lua
+var promoteSource string
+
+//go:embed lua/wait.lua
+var waitSource string
+
 // scripts are all scripts of the package; they never change after New.
 type scripts struct {
 	reserve, limit, quota, settle, giveBack, status            *script
 	begin, wipe, restore, open, meta, list, seq, audit, repair *script
+	promote, wait                                              *script
 }
 
 func loadScripts() scripts {
@@ -85,6 +92,7 @@ func loadScripts() scripts {
 		open: newScript("open", openSource), meta: newScript("meta", metaSource),
 		list: newScript("list", listSource), seq: newScript("seq", seqSource),
 		audit: newScript("audit", auditSource), repair: newScript("repair", repairSource),
+		promote: newScript("promote", promoteSource), wait: newScript("wait", waitSource),
 	}
 }
 

@@ -42,14 +42,17 @@ for i = 1, n do
   local mark, key = KEYS[2 + m + 2 * i], KEYS[3 + m + 2 * i]
   local at = 3 + m + 16 * (i - 1)
   local ordered, item, token, user = ARGV[at + 1] == '1', tonumber(ARGV[at + 3]), ARGV[at + 4], ARGV[at + 5]
-  local h = pcall('HMGET', key, 'state', 'version', 'quantity', 'commodityId')
+  local h = pcall('HMGET', key, 'state', 'version', 'quantity', 'commodityId', 'userId')
   if h.err then
     call('DEL', key)
     h = {}
   end
   local to = ordered and 'committed' or 'released'
   local code = 2
-  if not h[1] then
+  local foreign = h[5] and h[5] ~= user -- a forged message: the reservation is another user's, and stays as it is
+  if foreign then
+    code = 2
+  elseif not h[1] then
     call('HSET', key, 'state', to, 'userId', user, 'commodityId', ARGV[at + 6], 'quantity', ARGV[at + 7],
       'price', ARGV[at + 8], 'ts', ARGV[at + 9], 'epoch', ARGV[at + 10], 'status', ARGV[at + 11],
       'reason', ARGV[at + 12], 'orderNo', ARGV[at + 13], 'payBefore', ARGV[at + 14], 'version', ARGV[at + 15])
@@ -73,8 +76,10 @@ for i = 1, n do
       end
     end
   end
-  settled[#settled + 1] = token
-  if not ordered then
+  if not foreign then
+    settled[#settled + 1] = token
+  end
+  if not ordered and not foreign then
     local first = ARGV[at + 16]
     local named = pcall('GET', mark)
     if first ~= '' then

@@ -53,6 +53,7 @@ func Run(t *testing.T, b Backend) {
 		{"Reading", testReading},
 		{"Concurrency", testConcurrency},
 		{"Lifetime", testLifetime},
+		{"Waitlist", testWaitlist},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

@@ -1,0 +1,218 @@
+package stock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/shopspring/decimal"
+
+	"seckill/internal/sale"
+)
+
+// promoteLook is how many waiters are looked at for one returned unit: those in front who take part already are
+// skipped.
+const promoteLook = 20
+
+// JoinWaitlist puts waiters of one commodity into its line. sale.ErrNotReady when the sale has no meta: the database
+// keeps the list, and the next rebuild writes it.
+func (s *Store) JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error {
+	for from := 0; from < len(ws); from += MaxBatch {
+		if err := s.wait(ctx, "join", activityID, commodityID, ws[from:min(from+MaxBatch, len(ws))]); err != nil {
+			return fmt.Errorf("join waitlist: %w", err)
+		}
+	}
+	return nil
+}
+
+// LeaveWaitlist takes a user out of the line of a commodity.
+func (s *Store) LeaveWaitlist(ctx context.Context, activityID, commodityID string, userID int64) error {
+	if err := s.wait(ctx, "leave", activityID, commodityID, []sale.Waiter{{UserID: userID}}); err != nil {
+		return fmt.Errorf("leave waitlist: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) wait(ctx context.Context, what, activityID, commodityID string, ws []sale.Waiter) error {
+	k, err := keysOf(activityID)
+	if err != nil {
+		return err
+	}
+	if !sale.ValidID(commodityID) {
+		return sale.ErrBadID
+	}
+	a := newScriptArgs(4+2*len(ws), 256+len(ws)*40)
+	a.key(k.meta())
+	a.key(k.waitlist(commodityID))
+	a.str(what)
+	a.int(int64(len(ws)))
+	for _, w := range ws {
+		a.int(w.UserID)
+	}
+	if what == "join" {
+		for _, w := range ws {
+			a.int(w.JoinedAt.UnixMilli())
+		}
+	}
+	floor := s.floor(activityID)
+	reply, err := s.run(ctx, s.sc.wait, a)
+	if err != nil {
+		return err
+	}
+	if _, _, err := s.header(activityID, floor, reply, 0); err != nil {
+		return err
+	}
+	if usable, err := number(reply, 2); err != nil || usable == 0 {
+		return fmt.Errorf("waitlist of %s: %w", activityID, sale.ErrNotReady)
+	}
+	return nil
+}
+
+// WaitPosition is a user's place in the line of a commodity, 1 for the head, and when the user joined; 0 when the user
+// does not wait.
+func (s *Store) WaitPosition(ctx context.Context, activityID, commodityID string, userID int64) (int64, time.Time, error) {
+	k, err := keysOf(activityID)
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("place in the waitlist: %w", err)
+	}
+	member := strconv.FormatInt(userID, 10)
+	pipe := s.rdb.Pipeline()
+	rank := pipe.ZRank(ctx, k.waitlist(commodityID), member)
+	score := pipe.ZScore(ctx, k.waitlist(commodityID), member)
+	_, err = pipe.Exec(ctx)
+	if errors.Is(err, redis.Nil) {
+		return 0, time.Time{}, nil
+	}
+	if err != nil {
+		return 0, time.Time{}, fmt.Errorf("place in the waitlist: %w", classify(err))
+	}
+	return rank.Val() + 1, time.UnixMilli(int64(score.Val())).UTC(), nil
+}
+
+// Waiting lists the first users in the line of a commodity, at most limit.
+func (s *Store) Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error) {
+	k, err := keysOf(activityID)
+	if err != nil {
+		return nil, fmt.Errorf("read waitlist: %w", err)
+	}
+	members, err := s.rdb.ZRange(ctx, k.waitlist(commodityID), 0, int64(limit)-1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read waitlist: %w", classify(err))
+	}
+	users := make([]int64, 0, len(members))
+	for _, m := range members {
+		id, err := sale.ParseUserID(m)
+		if err != nil {
+			return nil, fmt.Errorf("read waitlist: member %.32q: %w", m, err)
+		}
+		users = append(users, id)
+	}
+	return users, nil
+}
+
+// DropWaitlist removes the line of a commodity: promotion is over.
+func (s *Store) DropWaitlist(ctx context.Context, activityID, commodityID string) error {
+	k, err := keysOf(activityID)
+	if err != nil {
+		return fmt.Errorf("drop waitlist: %w", err)
+	}
+	if err := s.rdb.Unlink(ctx, k.waitlist(commodityID)).Err(); err != nil {
+		return fmt.Errorf("drop waitlist: %w", classify(err))
+	}
+	return nil
+}
+
+// Promote gives the units of one cancelled or closed order to the first in line who do not take part yet, as new
+// reservations under tokens that tokenFor makes, and what is left back on sale (R12). It answers as Return does, with
+// the reservations to publish; sale.ErrConflict when the line moved meanwhile: call again.
+func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error) {
+	k, err := keysOf(r.ActivityID)
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: %w", err)
+	}
+	if !sale.ValidToken(r.Token) || !sale.ValidID(r.CommodityID) {
+		return sale.SettleNotYet, nil, nil
+	}
+	line, err := s.Waiting(ctx, r.ActivityID, r.CommodityID, promoteLook)
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: %w", err)
+	}
+	tokens := make([]string, len(line))
+	for i, u := range line {
+		tokens[i] = tokenFor(u)
+	}
+	floor := s.floor(r.ActivityID)
+	reply, err := s.run(ctx, s.sc.promote, promoteArgs(k, r, now, line, tokens))
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: %w", err)
+	}
+	return s.promoted(r, floor, now, line, tokens, reply)
+}
+
+func promoteArgs(k keys, r sale.Return, now time.Time, line []int64, tokens []string) *scriptArgs {
+	a := newScriptArgs(13+4*len(line), 512+len(line)*256)
+	a.key(k.meta())
+	a.key(k.occupied())
+	a.key(k.participants())
+	a.key(k.waitlist(r.CommodityID))
+	a.key(k.stock(r.CommodityID))
+	a.key(k.token(r.Token))
+	for _, u := range line {
+		a.key(k.mark(u))
+	}
+	for _, t := range tokens {
+		a.key(k.token(t))
+	}
+	a.clock(now)
+	a.int(int64(len(line)))
+	a.str(r.CommodityID)
+	a.str(string(r.Status))
+	a.str(string(endReason(r.Status)))
+	a.str(r.OrderNo)
+	a.int(r.Version)
+	for _, u := range line {
+		a.int(u)
+	}
+	for _, t := range tokens {
+		a.str(t)
+	}
+	return a
+}
+
+func (s *Store) promoted(r sale.Return, floor position, now time.Time, line []int64, tokens []string, reply []any) (sale.Settlement, []sale.Reservation, error) {
+	epoch, _, err := s.header(r.ActivityID, floor, reply, 0)
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: %w", err)
+	}
+	code, err := number(reply, 3)
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: %w", err)
+	}
+	switch code {
+	case 2:
+		return sale.SettleAlready, nil, nil
+	case 4:
+		return sale.SettleNotYet, nil, nil
+	case 5:
+		return "", nil, fmt.Errorf("promote: the line moved: %w", sale.ErrConflict)
+	}
+	price, err := decimal.NewFromString(text(reply[4]))
+	if err != nil {
+		return "", nil, fmt.Errorf("promote: price: %w", err)
+	}
+	var rs []sale.Reservation
+	for i := 5; i < len(reply); i++ {
+		at, err := number(reply, i)
+		if err != nil || at < 1 || at > int64(len(line)) {
+			return "", nil, fmt.Errorf("promote: answered index %v", reply[i])
+		}
+		rs = append(rs, sale.Reservation{
+			Token: tokens[at-1], UserID: line[at-1], ActivityID: r.ActivityID, CommodityID: r.CommodityID, Price: price,
+			Quantity: 1, Epoch: epoch, At: now.UTC().Truncate(time.Millisecond),
+		})
+	}
+	return sale.SettleDone, rs, nil
+}

@@ -1,0 +1,208 @@
+package reconciler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"seckill/internal/sale"
+)
+
+// returnUnits gives the units of cancelled and closed orders back: to the first in the waitlist while promotion goes
+// on, else to stock. The database has recorded that they are to return; the script moves each token once; then the row
+// says so (R5, R12, S24).
+func (w *round) returnUnits(ctx context.Context) error {
+	rs, err := w.r.d.Ledger.PendingReturns(ctx, w.r.cfg.TaskBatch)
+	if err != nil {
+		return fmt.Errorf("pending returns: %w", err)
+	}
+	var errs []error
+	for _, ret := range rs {
+		if w.rebuilding[ret.ActivityID] {
+			continue
+		}
+		if err := w.returnOne(ctx, ret); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (w *round) returnOne(ctx context.Context, ret sale.Return) error {
+	var found sale.Settlement
+	var err error
+	if w.promotes(ret.ActivityID) {
+		found, err = w.promote(ctx, ret)
+	} else {
+		var each []sale.Settlement
+		if each, err = w.r.d.Stock.Return(ctx, ret.ActivityID, []sale.Return{ret}); err == nil {
+			found = each[0]
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("return the unit of %s: %w", ret.Token, err)
+	}
+	if found == sale.SettleNotYet && w.keysGone(ret.ActivityID) {
+		found = sale.SettleAlready // without Redis once the keys are gone (R5)
+	}
+	if found != sale.SettleDone && found != sale.SettleAlready {
+		return nil
+	}
+	err = w.r.d.Ledger.MarkReturned(ctx, ret.Token, ret.UserID)
+	if err != nil && !errors.Is(err, sale.ErrConflict) { // a conflict: it was marked before
+		return fmt.Errorf("mark returned: %w", err)
+	}
+	return nil
+}
+
+// promotes reports whether units of a sale still go to its waitlist.
+func (w *round) promotes(activityID string) bool {
+	for _, a := range w.activities {
+		if a.ID == activityID {
+			return w.r.d.Now().Before(a.WaitlistUntil)
+		}
+	}
+	return false
+}
+
+// keysGone: the sale is not among those whose keys may be in Redis.
+func (w *round) keysGone(activityID string) bool {
+	for _, a := range w.activities {
+		if a.ID == activityID {
+			return false
+		}
+	}
+	return w.loaded
+}
+
+// promoteTries bounds how often a moved line is looked at again in one round.
+const promoteTries = 5
+
+// promote gives the unit to the head of the line: a new reservation, published through the same queue as any other. If
+// this process dies before the publish, the relay does it.
+func (w *round) promote(ctx context.Context, ret sale.Return) (sale.Settlement, error) {
+	tokenFor := func(user int64) string { return w.r.d.PromotedToken(ret.Token, user, ret.ActivityID) }
+	for range promoteTries {
+		found, rs, err := w.r.d.Stock.Promote(ctx, ret, w.r.d.Now(), tokenFor)
+		if errors.Is(err, sale.ErrConflict) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, e := range w.r.d.Queue.Publish(ctx, rs) {
+			if e != nil {
+				w.r.d.Log.Warn("reconciler: publish of a promotion uncertain, left to the relay", "err", e)
+			}
+		}
+		for _, res := range rs {
+			waiter := sale.Waiter{ActivityID: res.ActivityID, CommodityID: res.CommodityID, UserID: res.UserID}
+			if err := w.r.d.Ledger.MarkPromoted(ctx, waiter, res.Token); err != nil {
+				w.r.d.Log.Warn("reconciler: mark promoted", "err", err) // the next rebuild skips who takes part
+			}
+			w.r.d.Log.Info("reconciler: promoted from the waitlist", "activity", res.ActivityID, "commodity", res.CommodityID, "user", res.UserID)
+		}
+		return found, nil
+	}
+	return sale.SettleNotYet, nil
+}
+
+// fillWaitlist writes the lines of a sale into Redis during its rebuild.
+func (r *Reconciler) fillWaitlist(ctx context.Context, activityID string) error {
+	ws, err := r.d.Ledger.Waiters(ctx, activityID)
+	if err != nil {
+		return err
+	}
+	byItem := map[string][]sale.Waiter{}
+	for _, w := range ws {
+		byItem[w.CommodityID] = append(byItem[w.CommodityID], w)
+	}
+	for commodity, list := range byItem {
+		if err := r.d.Stock.JoinWaitlist(ctx, activityID, commodity, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// places tells waiters their place when it changed, and ends the lines whose promotion is over.
+func (w *round) places(ctx context.Context) error {
+	now := w.r.d.Now()
+	var changed []sale.Place
+	for _, a := range w.activities {
+		if w.rebuilding[a.ID] || now.Before(a.StartsAt) {
+			continue
+		}
+		if !now.Before(a.WaitlistUntil) {
+			if err := w.endLines(ctx, a); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, it := range a.Items {
+			line, err := w.r.d.Stock.Waiting(ctx, a.ID, it.CommodityID, w.r.cfg.PlacesTold)
+			if err != nil {
+				return err
+			}
+			changed = append(changed, w.moved(a.ID, it.CommodityID, line)...)
+		}
+	}
+	if err := w.r.d.Announcer.Places(ctx, changed); err != nil {
+		w.line = map[string]map[int64]int64{} // told again in the next round
+		return err
+	}
+	return nil
+}
+
+// moved compares a line with what was told last and returns the places that changed; 0 for who left it.
+func (w *round) moved(activityID, commodityID string, line []int64) (changed []sale.Place) {
+	key := activityID + "/" + commodityID
+	before := w.line[key]
+	after := make(map[int64]int64, len(line))
+	place := func(user, position int64) {
+		changed = append(changed, sale.Place{UserID: user, ActivityID: activityID, CommodityID: commodityID, Position: position, At: w.r.d.Now()})
+	}
+	for i, user := range line {
+		position := int64(i + 1)
+		after[user] = position
+		if before[user] != position {
+			place(user, position)
+		}
+	}
+	for user := range before {
+		if _, still := after[user]; !still {
+			place(user, 0)
+		}
+	}
+	if len(after) == 0 {
+		delete(w.line, key)
+	} else {
+		w.line[key] = after
+	}
+	return changed
+}
+
+// endLines expires the waitlists of a sale once: in the database, then in Redis.
+func (w *round) endLines(ctx context.Context, a *sale.Activity) error {
+	if w.ended[a.ID] {
+		return nil
+	}
+	gone, err := w.r.d.Ledger.ExpireWaitlist(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	var told []sale.Place
+	for _, g := range gone {
+		told = append(told, sale.Place{UserID: g.UserID, ActivityID: a.ID, CommodityID: g.CommodityID, At: w.r.d.Now()})
+	}
+	for _, it := range a.Items {
+		if err := w.r.d.Stock.DropWaitlist(ctx, a.ID, it.CommodityID); err != nil {
+			return err
+		}
+	}
+	if err := w.r.d.Announcer.Places(ctx, told); err != nil {
+		return err
+	}
+	w.ended[a.ID] = true
+	return nil
+}
