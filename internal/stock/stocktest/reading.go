@@ -121,10 +121,11 @@ func occupiedForRelay(t *testing.T, b Backend) {
 func live(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	f := newEnv(t, b, func(e *env) { e.a.StartsAt = e.now.Add(30 * time.Minute) })
+	none := f.a.ID + "-none" // never heard of
 	e.want(sale.ReserveAccepted)
 	check := func(want sale.State) {
 		t.Helper()
-		got, err := e.s.Live(e.ctx, []string{e.a.ID, f.a.ID, "never-heard-of"})
+		got, err := e.s.Live(e.ctx, []string{e.a.ID, f.a.ID, none})
 		e.must(err)
 		l := got[e.a.ID]
 		if l.State != want || l.Epoch != 1 || l.Seq == 0 || l.ActivityID != e.a.ID || l.At.IsZero() || !l.EndsAt.Equal(e.a.EndsAt) {
@@ -133,7 +134,7 @@ func live(t *testing.T, b Backend) {
 		if !slices.Equal(l.Items, []sale.Remaining{{CommodityID: "SP1", Units: 9}, {CommodityID: "SP2", Units: 5}}) {
 			t.Fatalf("items %v", l.Items)
 		}
-		if got[f.a.ID].State != sale.StateScheduled || got["never-heard-of"].State != sale.StateNotReady || len(got) != 3 {
+		if got[f.a.ID].State != sale.StateScheduled || got[none].State != sale.StateNotReady || len(got) != 3 {
 			t.Fatalf("others %+v", got)
 		}
 	}
@@ -150,10 +151,10 @@ func live(t *testing.T, b Backend) {
 	if after != before+1 {
 		t.Fatalf("seq %d, then %d", before, after)
 	}
-	if epoch, seq, err := e.s.RaiseSeq(e.ctx, "never-heard-of"); epoch != 0 || seq != 0 || err != nil {
+	if epoch, seq, err := e.s.RaiseSeq(e.ctx, none); epoch != 0 || seq != 0 || err != nil {
 		t.Fatal(epoch, seq, err)
 	}
-	if e.rdb.Exists(e.ctx, "seckill:{never-heard-of}:meta").Val() != 0 {
+	if e.rdb.Exists(e.ctx, "seckill:{"+none+"}:meta").Val() != 0 {
 		t.Fatal("raising seq made a meta")
 	}
 }
