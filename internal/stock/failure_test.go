@@ -427,3 +427,57 @@ func TestRestartWithoutData(t *testing.T) {
 		t.Fatal("still rewound")
 	}
 }
+
+// R15: a server that restarts, even with all its data, may have lost what it had not written: its run id tells.
+func TestRestartIsNoticedByRunID(t *testing.T) {
+	t.Parallel()
+	server := testenv.OwnRedis(t, testenv.RedisOptions{AOF: true})
+	rdb := client(t, server.Addr)
+	s, a := warm(t, rdb, "RI", 10)
+	reserve(t, s, a.ID, 1)
+	ids := []string{a.ID, "unheard-of"}
+	for range 3 {
+		must(t, s.CheckServers(t.Context(), ids))
+	}
+	if s.Rewound(a.ID) {
+		t.Fatal("rewound without a restart")
+	}
+	must(t, server.Kill())
+	must(t, server.Restart(t.Context()))
+	if r := reserve(t, s, a.ID, 2); r.Outcome != sale.ReserveAccepted || s.Rewound(a.ID) {
+		t.Fatalf("%+v: the data is there, the sequence number fits", r)
+	}
+	must(t, s.CheckServers(t.Context(), ids))
+	if !s.Rewound(a.ID) || s.Rewound("unheard-of") {
+		t.Fatal("the restart goes unnoticed")
+	}
+	a.Epoch = 2
+	must(t, s.BeginRebuild(t.Context(), a, 2))
+	must(t, s.FinishRebuild(t.Context(), &sale.Snapshot{Activity: a}, 2))
+	must(t, s.CheckServers(t.Context(), ids))
+	if s.Rewound(a.ID) {
+		t.Fatal("rewound after the rebuild")
+	}
+}
+
+// The stand-in tells no run id, and a cluster several: neither is an error.
+func TestCheckServersElsewhere(t *testing.T) {
+	t.Parallel()
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		s, a := warm(t, client(t, miniredis.RunT(t).Addr()), "CS", 1)
+		must(t, s.CheckServers(t.Context(), []string{a.ID}))
+	})
+	t.Run("cluster", func(t *testing.T) {
+		t.Parallel()
+		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: testenv.RedisCluster(t)})
+		t.Cleanup(func() { _ = rdb.Close() })
+		s, a := warm(t, rdb, "CS", 1)
+		for range 2 {
+			must(t, s.CheckServers(t.Context(), []string{a.ID, "A", "B", "C", "D"}))
+		}
+		if s.Rewound(a.ID) {
+			t.Fatal("rewound")
+		}
+	})
+}

@@ -84,6 +84,7 @@ func New(rdb redis.UniversalClient, o Options) *Store {
 type position struct {
 	epoch, seq int64
 	rewound    bool
+	run        string // run id of its server, "" until CheckServers has asked
 }
 
 func (p position) after(q position) bool {
@@ -100,9 +101,9 @@ func (s *Store) floor(activityID string) position {
 
 // note compares the position an answer carries with the floor of its call, and remembers the higher one.
 func (s *Store) note(activityID string, floor position, epoch, seq int64) {
-	got := position{epoch: epoch, seq: seq}
 	s.mu.Lock()
 	have, known := s.seen[activityID]
+	got := position{epoch: epoch, seq: seq, run: have.run}
 	if !known && len(s.seen) >= s.o.MaxTracked {
 		for id := range s.seen { // any one: it is learned again with its next call
 			delete(s.seen, id)
@@ -110,17 +111,19 @@ func (s *Store) note(activityID string, floor position, epoch, seq int64) {
 		}
 	}
 	back := floor.after(got) && have.epoch == floor.epoch
+	first := back && !have.rewound
 	switch {
 	case got.epoch > have.epoch: // rebuilt since: what was lost no longer matters
 		s.seen[activityID] = got
 	case back:
-		s.seen[activityID] = position{epoch: have.epoch, seq: have.seq, rewound: true}
+		have.rewound = true
+		s.seen[activityID] = have
 	case got.after(have):
 		got.rewound = have.rewound
 		s.seen[activityID] = got
 	}
 	s.mu.Unlock()
-	if back && !have.rewound && s.o.OnRewind != nil {
+	if first && s.o.OnRewind != nil {
 		s.o.OnRewind(activityID)
 	}
 }
@@ -141,7 +144,7 @@ func (s *Store) markRewound(activityID string, epoch int64) {
 }
 
 // Rewound reports whether this process has seen the sale go back: a lower epoch or sequence number than before,
-// its meta gone, or a token of the current epoch unknown to a settle (R15). It stays true until a higher epoch is
+// its meta gone, a token of the current epoch unknown to a settle, or its server another one (R15). It stays true until a higher epoch is
 // seen, that is, until a rebuild. After a regular clean-up or the end of the retention it is meaningless.
 func (s *Store) Rewound(activityID string) bool { return s.floor(activityID).rewound }
 
