@@ -1,8 +1,11 @@
 package gateway
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/valyala/fasthttp"
@@ -21,6 +24,8 @@ func (g *Gateway) toolRoutes(only func(handler) handler) []routeDef {
 		{"admin_dead_replay", split("/admin/v1/dead-letters/*/replay"), post(g.replayDeadLetter)},
 		{"admin_dead_discard", split("/admin/v1/dead-letters/*/discard"), post(g.discardDeadLetter)},
 		{"admin_refunds", split("/admin/v1/refunds"), get(g.listRefunds)},
+		{"admin_audit", split("/admin/v1/activities/*/audit"), post(g.auditOnly)},
+		{"admin_reconcile", split("/admin/v1/activities/*/reconcile"), post(g.reconcile)},
 	}
 }
 
@@ -232,4 +237,64 @@ type logRowJSON struct {
 	Node    string `json:"node"`
 	TraceID string `json:"traceId,omitempty"`
 	At      int64  `json:"at"`
+}
+
+func (g *Gateway) auditOnly(ctx *fasthttp.RequestCtx, r request) error {
+	return g.runAudit(ctx, r, false)
+}
+
+func (g *Gateway) reconcile(ctx *fasthttp.RequestCtx, r request) error {
+	return g.runAudit(ctx, r, true)
+}
+
+type auditItemJSON struct {
+	CommodityID string `json:"commodityId"`
+	Total       int64  `json:"total"`
+	RedisStock  int64  `json:"redisStock"`
+	Occupied    int64  `json:"occupied"`
+	Returning   int64  `json:"returning"`
+	Sold        int64  `json:"sold"`
+	Orders      int64  `json:"orders"`
+}
+
+type differenceJSON struct {
+	Kind     string `json:"kind"`
+	ID       string `json:"id"`
+	Detail   string `json:"detail"`
+	Repaired bool   `json:"repaired"`
+}
+
+// runAudit compares Redis with the database, and mends Redis when asked to (S25).
+func (g *Gateway) runAudit(ctx *fasthttp.RequestCtx, r request, repair bool) error {
+	if err := noBody(ctx); err != nil {
+		return err
+	}
+	e, err := g.activity(r.params[0])
+	if err != nil {
+		return err
+	}
+	actx, cancel := context.WithTimeout(context.Background(), g.cfg.AuditTimeout)
+	defer cancel()
+	rep, err := g.audit(actx, e.ID, repair)
+	if errors.Is(err, sale.ErrConflict) {
+		return retryLater(sale.CodeOverloaded, "the sale is moving too fast to be audited now", 2*time.Second)
+	}
+	if err != nil {
+		return err
+	}
+	if repair {
+		g.note(actx, "reconcile", e.ID, fmt.Sprintf("%d differences %s", len(rep.Differences), r.trace))
+	}
+	out := struct {
+		OK          bool             `json:"ok"`
+		Items       []auditItemJSON  `json:"items"`
+		Differences []differenceJSON `json:"differences"`
+	}{rep.OK(), make([]auditItemJSON, 0, len(rep.Items)), make([]differenceJSON, 0, len(rep.Differences))}
+	for _, it := range rep.Items {
+		out.Items = append(out.Items, auditItemJSON(it))
+	}
+	for _, d := range rep.Differences {
+		out.Differences = append(out.Differences, differenceJSON(d))
+	}
+	return answer(ctx, fasthttp.StatusOK, out)
 }

@@ -34,6 +34,7 @@ type Config struct {
 	DemoTokenLife     time.Duration // default 12 h
 	PayURL            string        // shop's payment page, {orderNo} is replaced; used when demo login is off
 	PushURL           string        // ws:// or wss:// address of the pushers, told to the page
+	AuditTimeout      time.Duration // of an operator's audit; default 60 s
 	WarmUpTimeout     time.Duration // the admin call waits this long for Redis; default 15 s
 }
 
@@ -58,6 +59,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.ReadsPerSecond, 5)
 	def(&c.SystemChunk, 64)
 	def(&c.DemoTokenLife, 12*time.Hour)
+	def(&c.AuditTimeout, 60*time.Second)
 	def(&c.WarmUpTimeout, 15*time.Second)
 	return c
 }
@@ -147,6 +149,8 @@ type Deps struct {
 	Tokens    Tokens
 	DemoLogin func(userID int64, expires time.Time) (string, error) // nil when demo login is off
 	Admin     func(token string) bool                               // nil: no admin API
+	// Audit compares a sale in Redis with the database, and with repair mends Redis.
+	Audit func(ctx context.Context, activityID string, repair bool) (*sale.AuditReport, error)
 	// Payments verifies the signature of a payment callback; nil: no callbacks.
 	Payments func(id, timestamp, signature string, body []byte) error
 	Checks   map[string]func(context.Context) error // for readyz

@@ -30,6 +30,7 @@ type Gateway struct {
 	tokens    Tokens
 	demoLogin func(userID int64, expires time.Time) (string, error)
 	admin     func(token string) bool
+	audit     func(ctx context.Context, activityID string, repair bool) (*sale.AuditReport, error)
 	payments  func(id, timestamp, signature string, body []byte) error
 	checks    map[string]func(context.Context) error
 	openAPI   []byte
@@ -67,7 +68,7 @@ func New(cfg Config, d Deps) (*Gateway, error) {
 	}
 	g := &Gateway{
 		cfg: cfg, stock: d.Stock, queue: d.Queue, ledger: d.Ledger, announcer: d.Announcer, users: d.Users, tokens: d.Tokens,
-		demoLogin: d.DemoLogin, admin: d.Admin, payments: d.Payments, checks: d.Checks, openAPI: d.OpenAPI, now: d.Now, log: d.Log, step: d.Step,
+		demoLogin: d.DemoLogin, admin: d.Admin, payments: d.Payments, audit: d.Audit, checks: d.Checks, openAPI: d.OpenAPI, now: d.Now, log: d.Log, step: d.Step,
 		metrics:  newMetrics(d.Metrics),
 		scrape:   fasthttpadaptor.NewFastHTTPHandler(promhttp.HandlerFor(d.Metrics, promhttp.HandlerOpts{})),
 		batchers: batchers{of: map[string]*batcher{}},

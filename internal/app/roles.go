@@ -139,7 +139,7 @@ func (a *App) startGateway(_ context.Context) error {
 	d := gateway.Deps{
 		Stock: a.stock, Queue: a.producer, Ledger: a.ledger, Announcer: a.publisher, Users: userOf{users},
 		Tokens: requestTokens{tokens}, Checks: plainChecks(a.checks()), Metrics: a.registry, OpenAPI: docs.OpenAPI, Log: a.log,
-		Step: failpoint(RoleGateway),
+		Step: failpoint(RoleGateway), Audit: reconciler.NewAuditor(a.stock, a.ledger).Audit,
 	}
 	if a.cfg.Auth.DemoLogin {
 		if a.cfg.Auth.JWTSecret == "" {

@@ -72,9 +72,18 @@ func (c *command) adminFlags(cmd *cobra.Command) *admin {
 
 // call makes one request and prints its answer.
 func (a *admin) call(method, path string, body []byte) error {
-	cfg, err := a.c.load()
+	answer, err := a.ask(method, path, body)
 	if err != nil {
 		return err
+	}
+	return a.print(answer)
+}
+
+// ask makes one request and returns its answer.
+func (a *admin) ask(method, path string, body []byte) ([]byte, error) {
+	cfg, err := a.c.load()
+	if err != nil {
+		return nil, err
 	}
 	if a.server == "" {
 		a.server = "http://" + cfg.Gateway.Addr
@@ -83,34 +92,34 @@ func (a *admin) call(method, path string, body []byte) error {
 		a.token = cfg.Auth.AdminToken
 	}
 	if a.token == "" {
-		return usageError{errors.New("an admin token is needed: --admin-token, SECKILL_AUTH_ADMIN_TOKEN or auth.adminToken")}
+		return nil, usageError{errors.New("an admin token is needed: --admin-token, SECKILL_AUTH_ADMIN_TOKEN or auth.adminToken")}
 	}
 	req, err := http.NewRequest(method, strings.TrimSuffix(a.server, "/")+path, bytes.NewReader(body))
 	if err != nil {
-		return usageError{err}
+		return nil, usageError{err}
 	}
 	req.Header.Set("Authorization", "Bearer "+a.token)
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	client := &http.Client{Timeout: 30 * time.Second}
+	client := &http.Client{Timeout: 90 * time.Second}
 	res, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask the gateway: %w", err)
+		return nil, fmt.Errorf("ask the gateway: %w", err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, 16<<20))
 	if err != nil {
-		return fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if res.StatusCode >= 300 {
 		var p struct{ Code, Detail, TraceID string }
 		if json.Unmarshal(answer, &p) != nil || p.Code == "" {
-			return fmt.Errorf("the gateway answered %s", res.Status)
+			return nil, fmt.Errorf("the gateway answered %s", res.Status)
 		}
-		return fmt.Errorf("%s: %s (trace %s)", p.Code, p.Detail, p.TraceID)
+		return nil, fmt.Errorf("%s: %s (trace %s)", p.Code, p.Detail, p.TraceID)
 	}
-	return a.print(answer)
+	return answer, nil
 }
 
 // print shows an answer: as it is with --json, indented for people.
@@ -198,6 +207,40 @@ func saleJSON(file string) ([]byte, error) {
 		}
 	}
 	return json.Marshal(doc)
+}
+
+// errDifference is what `seckill audit` ends with, status 3, when Redis and the database disagree.
+var errDifference = errors.New("redis and the database differ")
+
+func (c *command) auditCommand() *cobra.Command {
+	var repair bool
+	cmd := &cobra.Command{
+		Use: "audit ID", Short: "Compare a sale in Redis with the database; ends with status 3 when they differ", Args: exactArgs(1),
+	}
+	a := c.adminFlags(cmd)
+	cmd.Flags().BoolVar(&repair, "repair", false, "mend Redis")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		verb := "/audit"
+		if repair {
+			verb = "/reconcile"
+		}
+		answer, err := a.ask(http.MethodPost, activityPath(args[0], verb), nil)
+		if err != nil {
+			return err
+		}
+		if err := a.print(answer); err != nil {
+			return err
+		}
+		var rep struct{ OK bool }
+		if err := json.Unmarshal(answer, &rep); err != nil {
+			return fmt.Errorf("read the answer: %w", err)
+		}
+		if !rep.OK {
+			return errDifference
+		}
+		return nil
+	}
+	return cmd
 }
 
 func (c *command) deadCommand() *cobra.Command {

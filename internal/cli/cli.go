@@ -23,6 +23,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitDiffers = 3
 )
 
 // command is what all subcommands share.
@@ -50,6 +51,9 @@ func Main(args, env []string, out, errOut io.Writer) int {
 	case errors.Is(err, config.ErrConfig), errors.Is(err, app.ErrUsage), errors.As(err, new(usageError)):
 		fmt.Fprintln(errOut, "seckill:", err)
 		return exitUsage
+	case errors.Is(err, errDifference):
+		fmt.Fprintln(errOut, "seckill:", err)
+		return exitDiffers
 	}
 	fmt.Fprintln(errOut, "seckill:", err)
 	return exitFailure
@@ -85,7 +89,7 @@ func (c *command) root() *cobra.Command {
 		root.AddCommand(c.roleCommand(role, "Run the "+role+" alone", []string{role}))
 	}
 	root.AddCommand(c.roleCommand("all", "Run every role in this process", app.AllRoles()),
-		c.migrateCommand(), c.tokenCommand(), c.activityCommand(), c.userCommand(), c.deadCommand())
+		c.migrateCommand(), c.tokenCommand(), c.activityCommand(), c.userCommand(), c.deadCommand(), c.auditCommand())
 	return root
 }
 

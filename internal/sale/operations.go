@@ -89,3 +89,32 @@ type Place struct {
 	Position    int64
 	At          time.Time
 }
+
+// AuditReport compares Redis and the database for one sale (S25). It is OK when there is no difference.
+type AuditReport struct {
+	ActivityID  string
+	Items       []AuditItem
+	Differences []Difference
+}
+
+// OK reports whether nothing differed.
+func (r *AuditReport) OK() bool { return len(r.Differences) == 0 }
+
+// AuditItem is the balance of one item: RedisStock + Occupied + Returning + Sold = Total, and Orders = Sold.
+type AuditItem struct {
+	CommodityID string
+	Total       int64
+	RedisStock  int64 // -1 when the key is missing or no plain integer
+	Occupied    int64 // units of reservations that are not decided, or refused and not yet given back
+	Returning   int64 // units of cancelled and closed orders that Redis has not got back
+	Sold        int64
+	Orders      int64
+}
+
+// Difference is one thing on which Redis and the database disagree.
+type Difference struct {
+	Kind     string // stock, orders, order_without_mark, mark_without_order, decided_but_occupied, not_ready
+	ID       string // the commodity, token or user
+	Detail   string
+	Repaired bool
+}

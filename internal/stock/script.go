@@ -73,6 +73,9 @@ var repairSource string
 //go:embed lua/promote.lua
 var promoteSource string
 
+//go:embed lua/mark.lua
+var markSource string
+
 //go:embed lua/wait.lua
 var waitSource string
 
@@ -80,7 +83,7 @@ var waitSource string
 type scripts struct {
 	reserve, limit, quota, settle, giveBack, status            *script
 	begin, wipe, restore, open, meta, list, seq, audit, repair *script
-	promote, wait                                              *script
+	promote, wait, mark                                        *script
 }
 
 func loadScripts() scripts {
@@ -92,7 +95,7 @@ func loadScripts() scripts {
 		open: newScript("open", openSource), meta: newScript("meta", metaSource),
 		list: newScript("list", listSource), seq: newScript("seq", seqSource),
 		audit: newScript("audit", auditSource), repair: newScript("repair", repairSource),
-		promote: newScript("promote", promoteSource), wait: newScript("wait", waitSource),
+		promote: newScript("promote", promoteSource), wait: newScript("wait", waitSource), mark: newScript("mark", markSource),
 	}
 }
 
