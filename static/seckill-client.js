@@ -54,7 +54,7 @@ export class SeckillClient {
   #reached = null;
   #started = false;
   #checkedAt = 0;
-  #gap = false; // the socket was lost meanwhile
+  #gap = false; // something was missed: the sale is read again once the socket is up
   #signedOut = false; // the token was refused, and start has not been called since
   #loops;
   #prepareTimer = null;
@@ -254,8 +254,11 @@ export class SeckillClient {
     if (!a || frame.serverTime < a.serverTime - LIVE_TRUST_MS) return;
     const expected = stateAt(a, this.serverNow());
     this.#setActivity({ ...withStock(a, frame.items), state: frame.state, serverTime: Math.max(a.serverTime, frame.serverTime) });
-    // An operator moved it: its times are not in the frame. All viewers hear this at once, so they do not ask at once.
-    if (expected !== stateAt({ ...a, state: frame.state }, this.serverNow())) this.#loops.activity.in(this.#o.random() * 2_000 + 1);
+    if (expected === stateAt({ ...a, state: frame.state }, this.serverNow())) return;
+    // An operator moved it, and its times are not in the frame; or a pusher has just started and knows less than a
+    // gateway. All viewers hear this at once, so they do not ask at once.
+    if (this.#link.up) this.#loops.activity.in(this.#o.random() * 2_000);
+    else this.#gap = true;
   }
 
   #setActivity(a) {

@@ -72,6 +72,8 @@ func TestBrowser(t *testing.T) {
 		{"FS-085 device clocks ten minutes off", testPageClock},
 		{"FS-091 a title that is markup", testPageMarkup},
 		{"Chinese, by choice and by the browser's language", testPageChinese},
+		{"S33 a narrow phone", testPagePhone},
+		{"S33 by keyboard alone", testPageKeyboard},
 		{"S34 the console runs a sale", testConsole},
 		{"a fault of the page is noticed by these tests", testFaultsAreNoticed},
 	} {
@@ -291,7 +293,7 @@ func testPageHistory(t *testing.T, s *shop) {
 	b.link("socket")
 	b.click(buyNow)
 	no := b.orderShown()
-	b.allow("Page entered Back-Forward Cache") // the browser closes the socket of a page that it freezes
+	b.allow("Page entered Back-Forward Cache", "favicon.ico") // the browser closes the socket of a page that it freezes
 	b.do(chromedp.Navigate(s.page + "/healthz"))
 	b.back()
 	b.shows("itself again", `location.pathname === "/"`)
@@ -402,6 +404,55 @@ func testPageChinese(t *testing.T, s *shop) {
 		return err
 	}))
 	chinese.shows("Chinese", `document.querySelector('[data-buy="C1"]')?.textContent === "登录后抢购"`)
+}
+
+func testPagePhone(t *testing.T, s *shop) {
+	_, path := s.sells(5)
+	for _, width := range []int64{390, 320} {
+		b := open(t, s.browser, s.page, path, chromedp.EmulateViewport(width, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+		fits := func() {
+			t.Helper()
+			if got := b.js(`[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".unseen, .sales")).map((e) => e.outerHTML.slice(0, 80))`); got != "" {
+				t.Errorf("at %d px these reach beyond the screen: %s", width, got)
+			}
+		}
+		fits()
+		b.signIn(someone())
+		b.link("socket")
+		b.click(buyNow)
+		b.status("pending_payment")
+		b.shows("the order in the list", `document.querySelector("#orders li") !== null`)
+		fits()
+		if got := b.js(`[...document.querySelectorAll("main button")].filter((e) => e.checkVisibility() && e.getBoundingClientRect().height < 32).length`); got != "0" {
+			t.Errorf("%s buttons are too low for a finger", got)
+		}
+	}
+}
+
+func testPageKeyboard(t *testing.T, s *shop) {
+	_, path := s.sells(5)
+	b := open(t, s.browser, s.page, path)
+	press := func(selector string) {
+		t.Helper()
+		for range 40 {
+			b.do(chromedp.KeyEvent("\t"))
+			if b.js(fmt.Sprintf(`document.activeElement.matches(%q)`, selector)) == "true" {
+				if b.js(`getComputedStyle(document.activeElement).outlineStyle`) == "none" {
+					t.Errorf("%s does not show that it has the focus", selector)
+				}
+				b.do(chromedp.KeyEvent("\r"))
+				return
+			}
+		}
+		t.Fatalf("%s is not reached by the keyboard", selector)
+	}
+	b.signIn(someone())
+	b.link("socket")
+	b.shows("the button on", `!document.querySelector('[data-buy="C1"]').disabled`)
+	press(buyNow)
+	b.status("pending_payment")
+	press("#panel .pay")
+	b.status("paid")
 }
 
 func testConsole(t *testing.T, s *shop) {
