@@ -5,6 +5,7 @@ package configs
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -118,5 +119,36 @@ func TestSaleExample(t *testing.T) {
 	a, err := gateway.ParseActivity(body, nil)
 	if err != nil || len(a.Items) != 2 || a.Items[0].Price.String() != "1999" || a.WaitlistUntil.Sub(a.EndsAt).Minutes() != 30 {
 		t.Errorf("sale.yaml: %+v, %v", a, err)
+	}
+}
+
+// The README's example and the variables it names are real.
+func TestReadmeConfiguration(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	example, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("README.md has no YAML example")
+	}
+	file := filepath.Join(t.TempDir(), "readme.yaml")
+	if err := os.WriteFile(file, []byte(example), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := load(t, file)
+	for _, role := range app.AllRoles() {
+		if _, err := app.New(cfg, []string{role}, nil); err != nil {
+			t.Errorf("the example, %s: %v", role, err)
+		}
+	}
+	names := regexp.MustCompile("`(SECKILL_[A-Z_]+)`").FindAllStringSubmatch(string(text), -1)
+	if len(names) < 10 {
+		t.Errorf("only %d variables found", len(names))
+	}
+	for _, name := range names {
+		load(t, file, name[1]+"=x")
 	}
 }
