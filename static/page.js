@@ -79,6 +79,8 @@ function renderSales() {
     'aria-current': a.activityId === model.activity?.activityId ? 'true' : null, on: { click: () => choose(a) },
   }, el('span', {}, a.title), el('small', { class: 'badge', dataset: { state: a.state } }, t(`state.${a.state}`)))));
   if (focused) nav.querySelector(`[data-sale="${focused}"]`)?.focus();
+  const current = nav.querySelector('[aria-current]');
+  if (current) nav.scrollLeft = current.offsetLeft - nav.offsetLeft - 20;
 }
 
 /** Looks for sales, and chooses one if none is chosen. */
@@ -86,10 +88,10 @@ async function loadSales() {
   const empty = byId('empty');
   try {
     const all = await shop.activities();
-    model.sales = all.slice(0, MAX_SALES);
+    model.sales = ordered(all).slice(0, MAX_SALES);
     for (const a of all) for (const it of a.items) model.titles.set(`${a.activityId}/${it.commodityId}`, it.title);
     empty.dataset.text = 'sales.none';
-    if (!client && all.length) choose(wanted(all));
+    if (!client && all.length) choose(all.find((a) => `#${a.activityId}` === location.hash) ?? model.sales[0]);
   } catch (err) {
     if (!client) empty.dataset.text = 'app.unreachable';
     if (!err.temporary) showError(err);
@@ -99,11 +101,11 @@ async function loadSales() {
   render();
 }
 
-/** The sale that the address names, else one that is on, else the next one, else the last. */
-function wanted(all) {
-  const named = all.find((a) => `#${a.activityId}` === location.hash);
-  const soon = all.filter((a) => a.state === 'scheduled').sort((a, b) => a.startsAt - b.startsAt)[0];
-  return named ?? all.find((a) => a.state === 'open' || a.state === 'paused') ?? soon ?? all[0];
+/** Sales that are on come first, then the coming ones, the next first, then those that are over, the last first. */
+function ordered(all) {
+  const rank = { open: 0, paused: 0, not_ready: 0, scheduled: 1 };
+  const of = (a) => rank[a.state] ?? 2;
+  return [...all].sort((a, b) => of(a) - of(b) || (of(a) === 1 ? a.startsAt - b.startsAt : b.startsAt - a.startsAt));
 }
 
 /** Follows a sale from now on. */

@@ -17,16 +17,17 @@ const MAX_CHOICES = 10; // of the quantity
 export function buyButton(model, item) {
   const { result, buying } = model;
   const state = stateAt(model.activity, model.now());
+  const gone = item.remaining <= 0;
   if (buying) {
     if (buying.commodityId !== item.commodityId) return { text: 'buy.now', can: false };
     return buying.retry ? { text: 'buy.retry', can: true, busy: true } : { text: 'buy.sending', can: false, busy: true };
   }
   if (takesPart(result)) {
-    if (result.commodityId !== item.commodityId) return { text: 'buy.taken', can: false };
+    if (result.commodityId !== item.commodityId) return { text: gone ? 'buy.sold_out' : 'buy.taken', can: false };
     return { text: undecided(result) ? 'buy.queued' : 'buy.yours', can: false, busy: undecided(result) };
   }
   if (state !== 'open') return { text: `buy.${state}`, can: false };
-  if (item.remaining <= 0) return { text: 'buy.sold_out', can: false };
+  if (gone) return { text: 'buy.sold_out', can: false };
   return { text: model.user ? 'buy.now' : 'buy.signin', can: true };
 }
 
@@ -122,7 +123,9 @@ export class SaleView {
     setText(button, t(text));
     button.disabled = !can;
     button.classList.toggle('busy', Boolean(busy));
-    if (quantity) quantity.disabled = !can || Boolean(model.buying);
+    if (!quantity) return;
+    quantity.hidden = !can && !model.buying;
+    quantity.disabled = Boolean(model.buying);
   }
 
   #renderClock(ms) {
