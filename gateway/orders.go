@@ -135,6 +135,10 @@ func (g *Gateway) answerAdmission(ctx *fasthttp.RequestCtx, e *entry, order orde
 	case sale.ReserveForeignHolder:
 		return refuse(sale.CodeInvalidToken, "the request token is malformed, forged or for another user")
 	case sale.ReserveParticipated:
+		if r.FirstToken == order.RequestToken {
+			// The mark names this very token, whose state Redis has lost: the database knows it.
+			return g.repeatOnly(ctx, user, order, e.ID)
+		}
 		return &problem{
 			Code: sale.CodeAlreadyParticipated, Detail: "you take part in this sale already, under the request token given",
 			RequestToken: r.FirstToken,

@@ -17,12 +17,15 @@ import (
 type Stock interface {
 	Live(ctx context.Context, activityIDs []string) (map[string]sale.Live, error)
 	SetMeta(ctx context.Context, a *sale.Activity) error
+	SetUserList(ctx context.Context, activityID, list string, userID int64, on bool) error
 	BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) error
 	FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch int64) error
 	Occupied(ctx context.Context, activityID string, before time.Time, limit int) ([]sale.Reservation, error)
 	Return(ctx context.Context, activityID string, rs []sale.Return) ([]sale.Settlement, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	Rewound(activityID string) bool
+	RaiseSeq(ctx context.Context, activityID string) (epoch, seq int64, err error)
+	CheckServers(ctx context.Context, activityIDs []string) error
 	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error)
 	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
 	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error)
@@ -297,8 +300,26 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	if err := r.d.Stock.FinishRebuild(ctx, snap, epoch); err != nil {
 		return err
 	}
+	r.catchUp(ctx, a.ID, epoch)
 	r.d.Log.Info("reconciler: rebuilt", "activity", a.ID, "epoch", epoch, "why", why, "decisions", len(snap.Entries), "took", r.d.Now().Sub(start))
 	return nil
+}
+
+// catchUp writes what an operator changed after the snapshot: the window, a pause, the user lists. If it fails, the next
+// look at the states does it, but for the lists, which the operator's own call repeats.
+func (r *Reconciler) catchUp(ctx context.Context, activityID string, epoch int64) {
+	now, err := r.d.Ledger.RebuildSnapshot(ctx, activityID)
+	if err == nil && now.Activity.Epoch == epoch {
+		err = r.d.Stock.SetMeta(ctx, &now.Activity)
+		for list, users := range map[string][]int64{"blocked": now.Blocked, "eligible": now.Eligible} {
+			for _, u := range users {
+				err = errors.Join(err, r.d.Stock.SetUserList(ctx, activityID, list, u, true))
+			}
+		}
+	}
+	if err != nil {
+		r.d.Log.Warn("reconciler: changes made during a rebuild", "activity", activityID, "err", err)
+	}
 }
 
 // awaitGroup waits until the consumers have finished every message before these offsets.

@@ -76,6 +76,9 @@ func (w *round) load(ctx context.Context) error {
 // watch compares each sale in Redis with the database: what is missing, of another epoch, or went backwards is
 // rebuilt; what an operator changed and Redis was not told is written (R10, R15).
 func (w *round) watch(ctx context.Context) error {
+	if err := w.mark(ctx); err != nil {
+		return err
+	}
 	lives, err := w.lives(ctx)
 	if err != nil {
 		return err
@@ -97,6 +100,25 @@ func (w *round) watch(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// mark raises the sequence number of every sale, so that a rewind is seen even where nothing else writes, and looks at
+// the run ids of the servers (R15).
+func (w *round) mark(ctx context.Context) error {
+	if len(w.activities) == 0 {
+		return nil
+	}
+	ids := make([]string, 0, len(w.activities))
+	for _, a := range w.activities {
+		ids = append(ids, a.ID)
+		if w.rebuilding[a.ID] {
+			continue
+		}
+		if _, _, err := w.r.d.Stock.RaiseSeq(ctx, a.ID); err != nil && !errors.Is(err, sale.ErrNotReady) {
+			return fmt.Errorf("raise seq of %s: %w", a.ID, err)
+		}
+	}
+	return w.r.d.Stock.CheckServers(ctx, ids)
 }
 
 func (w *round) lives(ctx context.Context) (map[string]sale.Live, error) {

@@ -54,7 +54,7 @@ func TestSaleSettles(t *testing.T) {
 	a := user(t, 9101)
 	token, _ := s.buy(t, a, id, "C1")
 	state := ""
-	for range 200 {
+	for range 800 {
 		act, err := s.api.Activity(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func TestSaleSettles(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if state != "settled" {
-		t.Errorf("state %s after 10 s, want settled", state)
+		t.Errorf("state %s after 40 s, want settled", state)
 	}
 	if r, err := s.api.Result(t.Context(), a, token, 0); err != nil || r.Status != "closed" {
 		t.Errorf("result %+v, %v", r, err)

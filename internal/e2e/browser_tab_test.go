@@ -70,7 +70,7 @@ func open(t *testing.T, browser context.Context, base, path string, before ...ch
 		b.check()
 		cancel()
 	})
-	b.do(append(before, chromedp.Navigate(base+path))...)
+	b.do(append(append([]chromedp.Action[chromedp.Void]{chromedp.EmulateViewport(1280, 900)}, before...), chromedp.Navigate(base+path))...)
 	return b
 }
 
@@ -256,8 +256,13 @@ func (b *tab) link(want string) {
 // click clicks with the mouse, once the element can be clicked.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.shows(selector+" to be clicked", fmt.Sprintf(`document.querySelector(%q)?.checkVisibility() && !document.querySelector(%q).disabled`, selector, selector))
+	b.shows(selector+" to be clicked", fmt.Sprintf(`((e) => Boolean(e) && e.checkVisibility() && !e.disabled && !e.closest("[inert]"))(document.querySelector(%q))`, selector))
 	b.do(chromedp.Click(chromedp.CSS(selector)))
+}
+
+// phone is the screen of a phone.
+func phone(width int64) chromedp.Action[chromedp.Void] {
+	return chromedp.EmulateViewport(width, 740, chromedp.EmulateMobile, chromedp.EmulateTouch)
 }
 
 // buyNow is the buy button of the sale's item.

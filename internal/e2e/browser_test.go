@@ -66,6 +66,7 @@ func TestBrowser(t *testing.T) {
 		{"S23 cancel asks first", testPageCancel},
 		{"S33 sockets blocked, polling tells", testPagePolling},
 		{"FS-088 five clicks send one request", testPageClicks},
+		{"FS-088 the same on a phone", testPageTaps},
 		{"S33 a reload keeps the purchase, undecided and decided", testPageReload},
 		{"FS-089 back from another page", testPageHistory},
 		{"FS-090 a socket that dies without a word", testPageDeadSocket},
@@ -220,9 +221,15 @@ func testPagePolling(t *testing.T, s *shop) {
 	}
 }
 
-func testPageClicks(t *testing.T, s *shop) {
+func testPageClicks(t *testing.T, s *shop) { s.clicks(chromedp.EmulateViewport(1280, 900)) }
+func testPageTaps(t *testing.T, s *shop)   { s.clicks(phone(390)) }
+
+// clicks clicks five times at the same spot, on a screen.
+func (s *shop) clicks(screen chromedp.Action[chromedp.Void]) {
+	t := s.t
+	t.Helper()
 	id, path := s.sells(5)
-	b := open(t, s.browser, s.page, path)
+	b := open(t, s.browser, s.page, path, screen)
 	b.signIn(someone())
 	b.link("socket")
 	s.freeze("consumer1") // undecided for as long as the clicks take
@@ -409,7 +416,7 @@ func testPageChinese(t *testing.T, s *shop) {
 func testPagePhone(t *testing.T, s *shop) {
 	_, path := s.sells(5)
 	for _, width := range []int64{390, 320} {
-		b := open(t, s.browser, s.page, path, chromedp.EmulateViewport(width, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+		b := open(t, s.browser, s.page, path, phone(width))
 		fits := func() {
 			t.Helper()
 			if got := b.js(`[...document.querySelectorAll("body *")].filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".unseen, .sales")).map((e) => e.outerHTML.slice(0, 80))`); got != "" {

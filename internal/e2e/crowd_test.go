@@ -31,6 +31,7 @@ type crowdJob struct {
 	Activity          string
 	First, Users      int64
 	InFlight          int
+	Faults            bool          // servers and roles die meanwhile: sockets may be lost, polling is the fallback
 	Within            time.Duration // for everything after the start
 }
 
@@ -40,6 +41,8 @@ type crowdReport struct {
 	SoldOut  int            // answered 409 sold_out
 	Told     int            // of the accepted: final result came over the socket
 	ByStatus map[string]int // of those results
+	Refused  []int64        // users whose accepted request was told failed or sold out in the end
+	Polled   int            // results that came by polling
 	Retries  int            // 429 and 503 answers
 	Unknown  []string       // what should not happen, at most 10
 	P50, P99 time.Duration  // acceptance to result at the socket
@@ -190,15 +193,22 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 		if u.acceptedAt.IsZero() {
 			continue
 		}
-		select {
-		case r := <-u.result:
+		r, polled, ok := u.outcome(ctx, clients[int(u.id)%len(clients)], job.Faults)
+		if polled {
+			rep.Polled++
+		}
+		switch {
+		case ok:
 			rep.Told++
+			if r.Status == "failed" || r.Status == "sold_out" {
+				rep.Refused = append(rep.Refused, u.id)
+			}
 			rep.ByStatus[r.Status]++
 			waits = append(waits, r.at.Sub(u.acceptedAt))
 			if r.RequestToken != u.token {
 				note("user %d was told of token %s, has %s", u.id, r.RequestToken, u.token)
 			}
-		case <-ctx.Done():
+		default:
 			note("user %d: accepted, never told", u.id)
 		}
 	}
@@ -210,8 +220,31 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 	return rep
 }
 
+// outcome waits for the user's result at the socket; with faults it also polls every two seconds, as a client does whose
+// socket is gone.
+func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool) (r crowdResult, polled, ok bool) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case r := <-u.result:
+			return r, false, true
+		case <-ctx.Done():
+			return r, false, false
+		case <-tick.C:
+			if !polls {
+				continue
+			}
+			if res, err := c.Result(ctx, u.bearer, u.token, 0); err == nil && res.Status != "processing" {
+				return crowdResult{res, time.Now()}, true, true
+			}
+		}
+	}
+}
+
 // buyUntilAnswered repeats what is to be repeated until the answer is final.
 func (u *crowdUser) buyUntilAnswered(ctx context.Context, c *apiclient.Client, activity string) (verdict string, retries int, err error) {
+	tried := false // an answer was lost or pending
 	for ctx.Err() == nil {
 		if u.token == "" {
 			if u.token, err = c.RequestToken(ctx, u.bearer, activity); err != nil {
@@ -224,12 +257,20 @@ func (u *crowdUser) buyUntilAnswered(ctx context.Context, c *apiclient.Client, a
 			}
 		}
 		_, _, err = c.Buy(ctx, u.bearer, activity, "C1", u.token, 1)
+		tried = tried || err != nil && !refused(err)
 		var p *apiclient.Problem
 		switch {
 		case err == nil:
 			u.acceptedAt = time.Now()
 			return "accepted", retries, nil
 		case errors.As(err, &p) && p.Code == "sold_out":
+			// No decision about an earlier try of the same token: one that was cut off may hold a unit.
+			if tried {
+				if res, rerr := c.Result(ctx, u.bearer, u.token, 0); rerr == nil && res.Status != "sold_out" {
+					u.acceptedAt = time.Now()
+					return "accepted", retries, nil
+				}
+			}
 			return "sold_out", retries, nil
 		case !retryable(err):
 			return "", retries, err
@@ -240,13 +281,19 @@ func (u *crowdUser) buyUntilAnswered(ctx context.Context, c *apiclient.Client, a
 	return "", retries, fmt.Errorf("time is over: %w", err)
 }
 
+// refused: the gateway said no for sure.
+func refused(err error) bool {
+	var p *apiclient.Problem
+	return errors.As(err, &p) && p.Code != "pending"
+}
+
 func retryable(err error) bool {
 	var p *apiclient.Problem
 	return !errors.As(err, &p) || p.Status == http.StatusTooManyRequests || p.Status == http.StatusServiceUnavailable
 }
 
-// crowd runs workers side by side and returns their reports.
-func (s *stack) crowd(workers int, job crowdJob) []crowdReport {
+// crowd runs workers side by side and returns their reports. started is called once all sockets are open.
+func (s *stack) crowd(workers int, job crowdJob, started func()) []crowdReport {
 	s.t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -293,6 +340,7 @@ func (s *stack) crowd(workers int, job crowdJob) []crowdReport {
 		}
 	}
 	s.t.Logf("%d sockets connected and synced in %v", all, time.Since(start).Round(time.Millisecond))
+	started()
 	for _, w := range ws {
 		_, _ = io.WriteString(w.in, "go\n")
 	}
@@ -317,7 +365,7 @@ func TestCrowd(t *testing.T) {
 		Gateways: []string{s.procs["gateway1"].addr, s.procs["gateway2"].addr},
 		Pushers:  []string{s.procs["pusher1"].addr, s.procs["pusher2"].addr},
 		Activity: id, Users: users, InFlight: 250, Within: 4 * time.Minute,
-	})
+	}, func() {})
 	var sum crowdReport
 	for _, r := range reports {
 		sum.Accepted += r.Accepted

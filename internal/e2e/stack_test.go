@@ -64,10 +64,12 @@ func run(m *testing.M) int {
 
 // stack is one installation: servers, a database of its own, and role processes.
 type stack struct {
-	t     *testing.T // the test that runs now
-	owner *testing.T // the test whose end ends the processes
+	t     *testing.T  // the test that runs now
+	owner *testing.T  // the test whose end ends the processes
+	mu    *sync.Mutex // guards procs while faults are made beside a test
 	redis *testenv.Server
 	kafka *testenv.Cluster
+	maria *testenv.Server // nil: the shared one
 	rdb   redis.UniversalClient
 	db    *sql.DB
 	dsn   string
@@ -78,16 +80,23 @@ type stack struct {
 
 // options of a stack. The zero value is the usual one.
 type options struct {
-	brokers int  // default 1
-	cluster bool // Redis Cluster instead of one Redis
-	env     []string
+	brokers     int  // default 1
+	cluster     bool // Redis Cluster instead of one Redis
+	ownDatabase bool // a MariaDB of its own, to be hurt
+	env         []string
 }
 
 // newStack starts Redis and Kafka of its own and makes a database on the shared MariaDB.
 func newStack(t *testing.T, o options) *stack {
 	t.Helper()
-	s := &stack{t: t, owner: t, procs: map[string]*proc{}, seen: checkContract(t)}
-	dsn := testenv.MySQL(t)
+	s := &stack{t: t, owner: t, mu: &sync.Mutex{}, procs: map[string]*proc{}, seen: checkContract(t)}
+	var dsn string
+	if o.ownDatabase {
+		s.maria = testenv.OwnMariaDB(t)
+		dsn = s.maria.DSN
+	} else {
+		dsn = testenv.MySQL(t)
+	}
 	var wg sync.WaitGroup
 	var redisAddrs []string
 	wg.Go(func() { s.kafka = testenv.OwnKafka(t, max(1, o.brokers)) })
@@ -167,11 +176,11 @@ func (s *stack) tryCommand(args ...string) (string, error) {
 
 // proc is one role process.
 type proc struct {
-	name, addr string
-	cmd        *exec.Cmd
-	log        *logBuffer
-	done       chan struct{}
-	err        error
+	role, name, addr string
+	cmd              *exec.Cmd
+	log              *logBuffer
+	done             chan struct{}
+	err              error
 }
 
 // logBuffer keeps the head of what a process wrote.
@@ -206,7 +215,9 @@ func (s *stack) start(role, name string, env ...string) *proc {
 // launch runs a role without waiting.
 func (s *stack) launch(role, name, addr string, env ...string) *proc {
 	s.t.Helper()
-	p := &proc{name: name, addr: addr, log: &logBuffer{}, done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &proc{role: role, name: name, addr: addr, log: &logBuffer{}, done: make(chan struct{})}
 	p.cmd = exec.Command(binary, role, "--"+role+"-addr", addr, "--set", "node="+name)
 	p.cmd.Env = append(append([]string{}, s.env...), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
@@ -258,6 +269,14 @@ func (s *stack) ready(p *proc) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	s.t.Fatalf("%s is not ready: %s\n%s", p.name, last, tail(p.log.String(), 4000))
+}
+
+// relaunch kills a role process and starts it again at the same address.
+func (s *stack) relaunch(name string) {
+	s.t.Helper()
+	old := s.procs[name]
+	old.kill()
+	s.launch(old.role, name, old.addr)
 }
 
 // kill ends a process as a crash does.
