@@ -253,10 +253,16 @@ func (b *tab) link(want string) {
 	b.shows("the link as "+want, fmt.Sprintf(`document.querySelector("#link").dataset.link === %q`, want))
 }
 
-// click clicks with the mouse, once the element can be clicked.
+// usable waits until an element can be used.
+func (b *tab) usable(selector string) {
+	b.t.Helper()
+	b.shows(selector+" to be used", fmt.Sprintf(`((e) => Boolean(e) && e.checkVisibility() && !e.disabled && !e.closest("[inert]"))(document.querySelector(%q))`, selector))
+}
+
+// click clicks with the mouse.
 func (b *tab) click(selector string) {
 	b.t.Helper()
-	b.shows(selector+" to be clicked", fmt.Sprintf(`((e) => Boolean(e) && e.checkVisibility() && !e.disabled && !e.closest("[inert]"))(document.querySelector(%q))`, selector))
+	b.usable(selector)
 	b.do(chromedp.Click(chromedp.CSS(selector)))
 }
 

@@ -6,6 +6,7 @@ import { byId, carefulButton, el, setText } from './dom.js';
 import { span } from './format.js';
 
 const LONG_MS = 20_000; // after which the queue is called long
+const CALM_MS = 500; // for which new buttons take no click: it was meant for what was there before
 
 /** What the status line says. @returns {{text: string, tone: 'none'|'wait'|'good'|'bad'}} */
 export function statusLine(model) {
@@ -50,6 +51,7 @@ export function payButtons(order, actions) {
 export class PanelView {
   #actions;
   #shown = '';
+  #offered = ''; // number of the order whose buttons have been shown
   #parts = null;
 
   /** @param {{pay: Function, cancel: Function, busy: (orderNo: string) => boolean}} actions */
@@ -101,7 +103,17 @@ export class PanelView {
     order.replaceChildren(
       steps(r),
       el('dl', {}, ...rows.filter(Boolean).map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value)))),
-      ...(waits ? [payButtons(r, this.#actions)] : []));
+      ...(waits ? [this.#buttons(r)] : []));
+  }
+
+  #buttons(r) {
+    const buttons = payButtons(r, this.#actions);
+    if (this.#offered !== r.orderNo) {
+      buttons.inert = true;
+      setTimeout(() => (buttons.inert = false), CALM_MS);
+    }
+    this.#offered = r.orderNo;
+    return buttons;
   }
 }
 
