@@ -17,6 +17,8 @@ import (
 // batch undecided, or its decision unknown: calling again finds out.
 type Ledger interface {
 	Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decision, error)
+	// Refuse decides one reservation as a refusal, unless it is decided already.
+	Refuse(ctx context.Context, p sale.Pending) (sale.Decision, error)
 }
 
 // Stock moves reservations to where their decisions say.
@@ -45,9 +47,10 @@ type Config struct {
 	RetryMax    time.Duration // longest wait; default 2 s
 	CallTimeout time.Duration // of one Redis call; default 5 s
 	MaxAttempts int           // of one message that fails for no known reason, before it is parked; default 8
+	MaxRelays   int           // a message that still fails after so many relays is refused; default 8
 
 	RatePerSecond    int  // orders committed a second by the whole group; 0: no fixed rate
-	FindRate         bool // without a fixed rate: measure what the database takes, and stay 20 % below it
+	FindRate         bool // without a fixed rate: measure what the database takes, and stay 20 % below it; on by default in the program
 	MinRatePerSecond int  // finding never goes below this; default 50
 	PaceBurst        int  // messages let through at once; default 500
 }
@@ -65,6 +68,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxAttempts <= 0 {
 		c.MaxAttempts = 8
+	}
+	if c.MaxRelays <= 0 {
+		c.MaxRelays = 8
 	}
 	if c.MinRatePerSecond <= 0 {
 		c.MinRatePerSecond = 50
@@ -143,6 +149,7 @@ func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	if err := c.hold(ctx, len(pending)); err != nil {
 		return err
 	}
+	c.step("fetched")
 	decisions, err := c.decide(ctx, pending, batch)
 	if err != nil {
 		return err
@@ -207,6 +214,8 @@ func (c *Consumer) decide(ctx context.Context, pending []sale.Pending, batch []s
 		return decisions, nil
 	case attempts < c.cfg.MaxAttempts:
 		return nil, err
+	case len(pending) == 1 && pending[0].Relays >= c.cfg.MaxRelays:
+		return c.giveUp(ctx, pending[0], err)
 	case len(pending) == 1:
 		return nil, c.park(ctx, deliveryOf(batch, pending[0]), "commit: "+err.Error())
 	}
@@ -218,6 +227,20 @@ func (c *Consumer) decide(ctx context.Context, pending []sale.Pending, batch []s
 		decisions = append(decisions, ds...)
 	}
 	return decisions, nil
+}
+
+// giveUp refuses a message that has failed after every relay: its user gets an answer and its unit goes back (S11, R18).
+func (c *Consumer) giveUp(ctx context.Context, p sale.Pending, cause error) ([]sale.Decision, error) {
+	var d sale.Decision
+	err := c.retry(ctx, "refuse", func() (err error) {
+		d, err = c.ledger.Refuse(ctx, p)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.log.Error("consumer: gave up a reservation after its last relay", "token", p.Token, "relays", p.Relays, "err", cause)
+	return []sale.Decision{d}, nil
 }
 
 func deliveryOf(batch []sale.Delivery, p sale.Pending) sale.Delivery {

@@ -47,6 +47,10 @@ func (w *world) Commit(_ context.Context, batch []sale.Pending) ([]sale.Decision
 	return out, nil
 }
 
+func (w *world) Refuse(_ context.Context, p sale.Pending) (sale.Decision, error) {
+	return sale.Decision{Reservation: p.Reservation, Status: sale.StatusFailed, Reason: sale.ReasonInvalid, Version: 1}, w.next("refuse")
+}
+
 func (w *world) Settle(_ context.Context, _ string, ds []sale.Decision) ([]sale.Settlement, error) {
 	return make([]sale.Settlement, len(ds)), w.next(fmt.Sprintf("settle %d", len(ds)))
 }
@@ -146,6 +150,22 @@ func TestBadMessageCostsOnlyItself(t *testing.T) {
 		}
 		if last := w.steps[len(w.steps)-2:]; !slices.Equal(last, []string{"settle 2", "announce 2"}) {
 			t.Errorf("last steps %v", last)
+		}
+	})
+}
+
+// S11, R18: one that still fails after its last relay is refused, settled and told; it does not stay undecided for ever.
+func TestHopelessMessageIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{bad: "b"}
+		batch := batchOf("b")
+		batch[0].Relays = 8
+		if err := w.consumer(nil).Handle(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+		if last := w.steps[len(w.steps)-3:]; len(w.parked) != 0 || !slices.Equal(last, []string{"refuse", "settle 1", "announce 1"}) {
+			t.Errorf("parked %v, last steps %v", w.parked, last)
 		}
 	})
 }

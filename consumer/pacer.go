@@ -28,11 +28,16 @@ type pacer struct {
 	since    time.Time     // when the first of those in flight began
 	busy     time.Duration // with at least one commit in flight, in this window
 	orders   int           // committed in this window
+	commits  int           // in how many transactions
 	speed    float64       // orders a second that the database took, smoothed; 0 when unknown
 }
 
-// window is how much busy time one measurement takes.
-const window = 500 * time.Millisecond
+// window is how much busy time one measurement takes. Batches of fewer than fullBatch on average say nothing about what
+// the database takes: it was not asked for more.
+const (
+	window    = 500 * time.Millisecond
+	fullBatch = 50
+)
 
 func newPacer(cfg Config, share func() float64, now func() time.Time) *pacer {
 	p := &pacer{cfg: cfg, share: share, now: now, limit: rate.NewLimiter(rate.Inf, cfg.PaceBurst)}
@@ -86,20 +91,23 @@ func (p *pacer) end(decided int) {
 	p.inFlight--
 	if decided == 0 {
 		p.speed /= 2
-		p.busy, p.orders = 0, 0
+		p.busy, p.orders, p.commits = 0, 0, 0
 		return
 	}
 	p.orders += decided
+	p.commits++
 	if p.busy < window {
 		return
 	}
 	measured := float64(p.orders) / p.busy.Seconds()
-	if p.speed == 0 {
+	switch {
+	case p.orders < fullBatch*p.commits:
+	case measured > p.speed: // room was left: use it at once
 		p.speed = measured
-	} else {
+	default:
 		p.speed += (measured - p.speed) / 4
 	}
-	p.busy, p.orders = 0, 0
+	p.busy, p.orders, p.commits = 0, 0, 0
 }
 
 // rateNow is the rate that holds now, for the metric; 0 without one.

@@ -150,7 +150,7 @@ func (g *Gateway) protocolError(ctx *fasthttp.RequestCtx, err error) {
 	case errors.Is(err, fasthttp.ErrBodyTooLarge):
 		p = refuse(sale.CodeBodyTooLarge, fmt.Sprintf("the body is longer than %d bytes", g.cfg.MaxBodyBytes))
 	case errors.As(err, &netErr) && netErr.Timeout():
-		if len(ctx.Request.Header.RequestURI()) == 0 {
+		if len(ctx.Request.Header.Host()) == 0 {
 			// No header came: most likely a connection that a client opened ahead. It is closed without a word, since
 			// an answer to no question confuses clients.
 			_ = ctx.Conn().Close()

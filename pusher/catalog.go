@@ -32,7 +32,7 @@ type catalog struct {
 
 func newCatalog(cfg *Config, l Ledger, now func() time.Time) *catalog {
 	return &catalog{
-		ledger: l, now: now, timeout: cfg.StoreTimeout, retention: cfg.Retention, maxSales: cfg.MaxSales,
+		ledger: l, now: now, timeout: cfg.StoreTimeout, retention: cfg.ResultsFor, maxSales: cfg.MaxSales,
 		known: make(map[string]*sale.Activity), unknown: make(map[string]time.Time),
 	}
 }

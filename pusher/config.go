@@ -45,7 +45,7 @@ type Config struct {
 	LedgerReadsPerSecond int           // database reads for users whom Redis does not know; default 200
 	CatalogRefresh       time.Duration // of state and stock from Redis; default 1 s
 	CatalogReload        time.Duration // of the list of activities from the database; default 2 s
-	Retention            time.Duration // results of a sale are told so long after its last pay deadline; default 24 h
+	ResultsFor           time.Duration // results of a sale are told so long after its last pay deadline; default 24 h
 	MaxSales             int           // whose results are read for a user, the latest ones; default 200
 
 	DrainWindow time.Duration // on stop, sockets are closed over this time; default 2 s
@@ -78,7 +78,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.LedgerReadsPerSecond, 200)
 	def(&c.CatalogRefresh, time.Second)
 	def(&c.CatalogReload, 2*time.Second)
-	def(&c.Retention, sale.DefaultRetention)
+	def(&c.ResultsFor, sale.DefaultRetention)
 	def(&c.MaxSales, 200)
 	def(&c.DrainWindow, 2*time.Second)
 	return c

@@ -85,7 +85,6 @@ type Config struct {
 	TaskBatch      int           // returns or statuses in one round; default 500
 	CallTimeout    time.Duration // of one step; default 5 s
 	RebuildTimeout time.Duration // of a whole rebuild, waiting for the backlog included; default 10 min
-	Retention      time.Duration // of Redis keys; default sale.DefaultRetention
 }
 
 // WithDefaults fills what is not set.
@@ -102,7 +101,6 @@ func (c Config) WithDefaults() Config {
 	def(&c.TaskBatch, 500)
 	def(&c.CallTimeout, 5*time.Second)
 	def(&c.RebuildTimeout, 10*time.Minute)
-	def(&c.Retention, sale.DefaultRetention)
 	return c
 }
 

@@ -193,7 +193,7 @@ func (a *App) startConsumer(ctx context.Context) error {
 	stop := make(chan struct{})
 	c := consumer.New(a.cfg.Consumer.Config, consumer.Deps{
 		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: deadLetters{a.ledger, a.producer, a.cfg.Kafka.OrdersTopic}, Numbers: numbers,
-		Metrics: a.registry, Lag: group.Lag, Share: func() float64 { return float64(len(group.Lag())) / float64(a.cfg.Kafka.Partitions) },
+		Metrics: a.registry, Lag: group.Lag, Share: func() float64 { return float64(len(group.Lag())) / float64(a.cfg.Kafka.PartitionCount()) },
 		Log: a.log, Stop: stop,
 		Step: failpoint(RoleConsumer),
 	})

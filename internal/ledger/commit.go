@@ -22,6 +22,7 @@ const (
 	tokensOnly     lookup = iota
 	tokensAndUsers        // look up the users' orders as well
 	andSoldOut            // and refuse as sold out what would become an order
+	andRefuse             // and refuse as invalid what is not decided yet
 )
 
 // MessageError is returned by Commit when one message of a batch can never be decided. The messages before it
@@ -103,6 +104,21 @@ func (l *Ledger) commitOne(ctx context.Context, p sale.Pending) (sale.Decision, 
 		}
 	}
 	return sale.Decision{}, fmt.Errorf("still contended after %d rounds: %w", maxRedo, sale.ErrTransient)
+}
+
+// Refuse decides one reservation as a refusal, reason invalid, unless it is decided already: for a message that failed
+// again and again and would else stay undecided for ever (R18). Errors as of Commit.
+func (l *Ledger) Refuse(ctx context.Context, p sale.Pending) (sale.Decision, error) {
+	for range maxRedo {
+		out, err := l.commitTx(ctx, []sale.Pending{p}, andRefuse)
+		if err == nil {
+			return out[0], nil
+		}
+		if !errors.Is(err, errDuplicate) { // decided meanwhile: the next look-up finds it
+			return sale.Decision{}, fmt.Errorf("refuse reservation: %w", err)
+		}
+	}
+	return sale.Decision{}, fmt.Errorf("refuse reservation: still contended: %w", sale.ErrTransient)
 }
 
 // freshOrderNo draws another order number if the given one is another token's.

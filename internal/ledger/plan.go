@@ -135,6 +135,9 @@ func (p *plan) fresh(i int) (sale.Decision, error) {
 		d.FirstToken = p.batch[j].Token
 		return d, nil
 	}
+	if p.how == andRefuse {
+		return refusal(m, sale.ReasonInvalid), nil
+	}
 	a := p.activities[m.ActivityID]
 	reason, err := p.check(m, a)
 	if err != nil {

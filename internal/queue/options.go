@@ -12,7 +12,9 @@ type Options struct {
 	DeadTopic         string        // default seckill.orders.dead
 	ResultsTopic      string        // default seckill.results
 	Group             string        // consumer group; default seckill-consumer
-	Partitions        int           // of the orders topic; default 3, see Partitions
+	Partitions        int           // of the orders topic; default: what PeakPerSecond needs, at least 3
+	PeakPerSecond     int           // orders accepted a second at the peak, to plan partitions; default 6000
+	PerPartition      int           // messages a second that one partition takes; default 2000
 	Replication       int           // default 1; use 3 on a cluster
 	MinInSyncReplicas int           // default 1; use 2 on a cluster
 	BatchTimeout      time.Duration // how long the writer waits for company; default 1 ms
@@ -36,7 +38,8 @@ func (o Options) WithDefaults() Options {
 	def(&o.DeadTopic, "seckill.orders.dead")
 	def(&o.ResultsTopic, "seckill.results")
 	def(&o.Group, "seckill-consumer")
-	def(&o.Partitions, 3)
+	def(&o.PeakPerSecond, 6000)
+	def(&o.PerPartition, 2000)
 	def(&o.Replication, 1)
 	def(&o.MinInSyncReplicas, 1)
 	def(&o.BatchTimeout, time.Millisecond)
@@ -55,6 +58,14 @@ func (o Options) WithDefaults() Options {
 		o.Log = slog.Default()
 	}
 	return o
+}
+
+// PartitionCount is how many partitions the orders topic has: as configured, else as planned.
+func (o Options) PartitionCount() int {
+	if o.Partitions > 0 {
+		return o.Partitions
+	}
+	return Partitions(o.PeakPerSecond, o.PerPartition)
 }
 
 func def[T comparable](field *T, value T) {

@@ -44,6 +44,9 @@ func (t *Topics) Ensure(ctx context.Context) error {
 	for {
 		err := t.check(ctx)
 		var wait notYet
+		if err == nil {
+			return t.checkDurability(ctx)
+		}
 		if !errors.As(err, &wait) {
 			return err
 		}
@@ -61,7 +64,7 @@ type topicPlan struct {
 }
 
 func (t *Topics) topics() []topicPlan {
-	return []topicPlan{{t.o.OrdersTopic, t.o.Partitions}, {t.o.DeadTopic, 1}, {t.o.ResultsTopic, t.o.Partitions}}
+	return []topicPlan{{t.o.OrdersTopic, t.o.PartitionCount()}, {t.o.DeadTopic, 1}, {t.o.ResultsTopic, t.o.PartitionCount()}}
 }
 
 func (t *Topics) create(ctx context.Context, name string, partitions int) error {
@@ -106,7 +109,7 @@ func (t *Topics) check(ctx context.Context) error {
 			return notYet{"answer for another topic: " + topic.Name}
 		}
 		if len(topic.Partitions) < want {
-			return fmt.Errorf("topic %s has %d partitions, configuration asks for %d: add them by hand, or lower queue.partitions",
+			return fmt.Errorf("topic %s has %d partitions, configuration asks for %d: add them by hand, or lower kafka.partitions",
 				topic.Name, len(topic.Partitions), want)
 		}
 		for _, p := range topic.Partitions {
@@ -116,6 +119,31 @@ func (t *Topics) check(ctx context.Context) error {
 			if len(p.Replicas) < t.o.Replication {
 				return fmt.Errorf("topic %s partition %d has %d replicas, configuration asks for %d",
 					topic.Name, p.ID, len(p.Replicas), t.o.Replication)
+			}
+		}
+	}
+	return nil
+}
+
+// checkDurability reads min.insync.replicas back: a topic that was there before may ask for fewer than configured, and
+// "acks from all" would then mean less than it says (S10).
+func (t *Topics) checkDurability(ctx context.Context) error {
+	const key = "min.insync.replicas"
+	var resources []kafka.DescribeConfigRequestResource
+	for _, topic := range t.topics() {
+		resources = append(resources, kafka.DescribeConfigRequestResource{
+			ResourceType: kafka.ResourceTypeTopic, ResourceName: topic.name, ConfigNames: []string{key},
+		})
+	}
+	res, err := t.client.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{Resources: resources})
+	if err != nil {
+		return fmt.Errorf("read topic configuration: %w", err)
+	}
+	for _, r := range res.Resources {
+		for _, entry := range r.ConfigEntries {
+			n, err := strconv.Atoi(entry.ConfigValue)
+			if entry.ConfigName == key && err == nil && n < t.o.MinInSyncReplicas {
+				return fmt.Errorf("topic %s has %s %d, configuration asks for %d", r.ResourceName, key, n, t.o.MinInSyncReplicas)
 			}
 		}
 	}

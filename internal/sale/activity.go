@@ -40,6 +40,9 @@ const (
 	DefaultWaitlistAfterEnd = 30 * time.Minute
 )
 
+// reservedID is no activity: its Redis keys hold what all sales share.
+const reservedID = "system"
+
 // Item is one commodity on sale in an activity.
 type Item struct {
 	CommodityID string
@@ -117,8 +120,8 @@ func (a *Activity) KeysUntil(retention time.Duration) time.Time {
 
 // Validate checks what an operator gave, and returns a message that names the field at fault.
 func (a *Activity) Validate() error {
-	if !ValidID(a.ID) {
-		return fmt.Errorf("activityId: must match [A-Za-z0-9_-]{1,32}")
+	if !ValidID(a.ID) || a.ID == reservedID {
+		return fmt.Errorf("activityId: must match [A-Za-z0-9_-]{1,32}, and not be %q", reservedID)
 	}
 	if err := validTitle("title", a.Title); err != nil {
 		return err

@@ -21,6 +21,7 @@ func operationsTests(t *testing.T, open Open) {
 		"S37 FS-064 pay, close and cancel race":    testPaymentRace,
 		"S11 dead letters are kept, found, marked": testDeadLetters,
 		"R12 the waitlist keeps its line":          testWaitlist,
+		"R18 a hopeless message is refused once":   testRefuse,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,4 +240,25 @@ func testWaitlist(t *testing.T, open Open) {
 	if err != nil || len(gone) != 2 || len(line()) != 0 {
 		t.Errorf("expired %v, %v; line %v", gone, err, line())
 	}
+}
+
+// Refuse decides what is undecided, and leaves alone what is decided.
+func testRefuse(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 5)
+	m := s.message(s.user())
+	for i := range 3 {
+		d, err := s.L.Refuse(t.Context(), m)
+		if err != nil || d.Ordered || d.Reason != sale.ReasonInvalid || d.Version != 1 || d.Repeated != (i > 0) {
+			t.Fatalf("refuse: %+v, %v", d, err)
+		}
+	}
+	if d := s.commit(m)[0]; d.Ordered || !d.Repeated {
+		t.Errorf("commit after the refusal: %+v", d)
+	}
+	bought := s.message(s.user())
+	order := s.buy(bought)
+	if d, err := s.L.Refuse(t.Context(), bought); err != nil || !d.Ordered || d.OrderNo != order.OrderNo {
+		t.Errorf("refuse after the order: %+v, %v", d, err)
+	}
+	s.sold(1)
 }
