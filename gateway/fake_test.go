@@ -26,6 +26,7 @@ type fakeStock struct {
 	err      error
 	onCall   func()
 	notReady bool
+	outcome  sale.ReserveOutcome // when set, the answer to everything
 }
 
 func newFakeStock(units int64) *fakeStock { return &fakeStock{units: units, marks: map[int64]string{}} }
@@ -47,6 +48,8 @@ func (f *fakeStock) Reserve(_ context.Context, activityID string, now time.Time,
 		state := sale.Result{RequestToken: r.Token, ActivityID: activityID, CommodityID: r.CommodityID, Quantity: r.Quantity, Status: sale.StatusProcessing}
 		first, taken := f.marks[r.UserID]
 		switch {
+		case f.outcome != "":
+			out[i] = sale.ReserveReply{Outcome: f.outcome, Reservation: res, Result: state, FirstToken: "first.A1", RetryAfter: time.Second}
 		case taken && first == r.Token:
 			out[i] = sale.ReserveReply{Outcome: sale.ReserveRepeat, Reservation: res, Result: state}
 		case taken:

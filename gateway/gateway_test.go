@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -73,13 +75,74 @@ func (c *client) buy(user int, word string) (int, string) {
 // FS-029: a panic in a handler costs its own request only.
 func TestPanicCostsOneRequest(t *testing.T) {
 	t.Parallel()
-	c := serve(t, Config{}, fakeDeps(newFakeStock(10), &fakeQueue{}))
-	status, body := c.do("GET", "/v1/activities/A1/me", "u42", "") // the fake panics
+	var logged lockedBuffer
+	d := fakeDeps(newFakeStock(10), &fakeQueue{})
+	d.Log = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	c := serve(t, Config{}, d)
+	status, body := c.do("GET", "/v1/activities/A1/me", "u420042", "") // the fake panics
 	if status != 500 || !strings.Contains(body, `"code":"internal"`) || strings.Contains(body, "bug") {
 		t.Errorf("%d %s", status, body)
 	}
 	if status, _ := c.buy(1, "a"); status != 202 {
 		t.Errorf("the next request: %d", status)
+	}
+	if text := logged.String(); !strings.Contains(text, "a bug in a handler") || !strings.Contains(text, "gateway.go") || strings.Contains(text, "u420042") {
+		t.Errorf("the log must hold the stack and no token:\n%s", text)
+	}
+}
+
+// lockedBuffer is a buffer that goroutines may share.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// FS-010: each outcome of the pre-deduct has its own answer over HTTP; none is a 500.
+func TestEveryOutcomeHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[sale.ReserveOutcome]struct {
+		status int
+		code   string
+	}{
+		sale.ReserveAccepted:      {202, ""},
+		sale.ReserveRepeat:        {202, ""},
+		sale.ReserveMismatch:      {422, "token_mismatch"},
+		sale.ReserveParticipated:  {409, "already_participated"},
+		sale.ReserveSoldOut:       {409, "sold_out"},
+		sale.ReserveNotStarted:    {409, "not_started"},
+		sale.ReserveEnded:         {409, "ended"},
+		sale.ReservePaused:        {409, "paused"},
+		sale.ReserveNotReady:      {503, "not_ready"},
+		sale.ReserveUnknownItem:   {404, "not_found"},
+		sale.ReserveBlocked:       {403, "blocked"},
+		sale.ReserveNotEligible:   {403, "not_eligible"},
+		sale.ReserveRateLimited:   {429, "rate_limited"},
+		sale.ReserveSaleLimited:   {429, "rate_limited"},
+		sale.ReserveBadQuantity:   {400, "invalid_request"},
+		sale.ReserveForeignHolder: {400, "invalid_token"},
+	} {
+		stock := newFakeStock(1)
+		stock.outcome = outcome
+		c := serve(t, Config{}, fakeDeps(stock, &fakeQueue{}))
+		status, body := c.buy(1, "a")
+		if status != want.status || (want.code != "" && !strings.Contains(body, `"code":"`+want.code+`"`)) {
+			t.Errorf("%s: %d %s, want %d %s", outcome, status, body, want.status, want.code)
+		}
+		if (status == 429 || status == 503) && !strings.Contains(body, `"retryAfterMs":`) {
+			t.Errorf("%s: no retryAfterMs in %s", outcome, body)
+		}
 	}
 }
 

@@ -128,11 +128,12 @@ type Deps struct {
 
 // Reconciler is one candidate for the lead.
 type Reconciler struct {
-	cfg    Config
-	d      Deps
-	leads  atomic.Bool
-	relays relayTable
-	relay  prometheus.Counter
+	cfg     Config
+	d       Deps
+	leads   atomic.Bool
+	relays  relayTable
+	relay   prometheus.Counter
+	rebuilt prometheus.Counter
 }
 
 // leaseName is the lease of the leader.
@@ -152,7 +153,10 @@ func New(cfg Config, d Deps) *Reconciler {
 			Name: "seckill_relayed_total", Help: "Reservations enqueued again because they stayed occupied.",
 		}),
 	}
-	d.Metrics.MustRegister(r.relay, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.rebuilt = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seckill_rebuilds_total", Help: "Rebuilds of a sale in Redis begun, warm-ups included: an alarm when no sale was warmed up.",
+	})
+	d.Metrics.MustRegister(r.relay, r.rebuilt, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "seckill_leader", Help: "1 while this process leads the reconcilers.",
 	}, func() float64 {
 		if r.leads.Load() {
@@ -270,6 +274,7 @@ func (r *Reconciler) step(ctx context.Context, what string, do func(ctx context.
 func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64, why string) error {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.RebuildTimeout)
 	defer cancel()
+	r.rebuilt.Inc()
 	start := r.d.Now()
 	epoch, err := r.d.Ledger.RaiseEpoch(ctx, a.ID, fence)
 	if err != nil {

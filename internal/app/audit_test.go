@@ -39,6 +39,13 @@ func (r auditReport) kinds() (out []string) {
 	return out
 }
 
+// redis is a client of the shop's Redis.
+func (s *shop) redis(t *testing.T) *redis.Client {
+	rdb := redis.NewClient(&redis.Options{Addr: s.app.Config().Redis.Addrs[0]})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
 // S25, FS-100, R13: what was corrupted by hand is named by id and mended once; a second look finds nothing.
 func TestAudit(t *testing.T) {
 	t.Parallel()
@@ -54,8 +61,7 @@ func TestAudit(t *testing.T) {
 	if rep := s.audit(t, act, "audit"); !rep.OK || rep.Items[0].RedisStock != 9 || rep.Items[0].Sold != 1 || rep.Items[0].Orders != 1 || rep.Items[0].Total != 10 {
 		t.Fatalf("a clean sale: %+v", rep)
 	}
-	rdb := redis.NewClient(&redis.Options{Addr: s.app.Config().Redis.Addrs[0]})
-	t.Cleanup(func() { _ = rdb.Close() })
+	rdb := s.redis(t)
 	ctx := context.Background()
 	key := "seckill:{" + act + "}:"
 	for _, err := range []error{

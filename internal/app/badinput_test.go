@@ -128,6 +128,19 @@ func TestBadRequests(t *testing.T) {
 		}
 	}
 	s.wantRemaining(t, act, "C1", 5)
+	// FS-022: nothing of a refused quantity reaches Redis, not even the limiter.
+	quiet := user(t, 6002)
+	for _, q := range []string{"-5", "-1", "0", "null", `"1"`} {
+		status, code, _ := send(t, "POST", orders, fmt.Sprintf(`{"requestToken":"x.%s","commodityId":"C1","quantity":%s}`, act, q),
+			map[string]string{"Authorization": "Bearer " + quiet, "Content-Type": "application/json"})
+		if status != 400 || code != "invalid_request" {
+			t.Errorf("quantity %s: %d %s", q, status, code)
+		}
+	}
+	rdb := s.redis(t)
+	if n, err := rdb.Exists(t.Context(), "seckill:{"+act+"}:rate:6002", "seckill:{"+act+"}:user:6002").Result(); err != nil || n != 0 {
+		t.Errorf("%d keys of the user exist after refused quantities, %v", n, err)
+	}
 	// The token is still good after all these refusals.
 	if status, _, err := s.api.Buy(t.Context(), u, act, "C1", token, 1); err != nil || status != 202 {
 		t.Errorf("the good order after the bad ones: %d, %v", status, err)
@@ -204,9 +217,9 @@ func TestSlowClients(t *testing.T) {
 func TestNoMixUps(t *testing.T) {
 	t.Parallel()
 	s := theShop
-	users := 400
+	users := 2000
 	if testing.Short() {
-		users = 100
+		users = 300
 	}
 	act := s.openSale(t, item("C1", 5000), item("C2", 5000))
 	var wg sync.WaitGroup

@@ -183,6 +183,19 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
+// block makes requests to these addresses fail, and lets all others through.
+func (b *tab) block(urls ...string) {
+	b.t.Helper()
+	patterns := []*network.BlockPattern{}
+	for _, u := range urls {
+		patterns = append(patterns, &network.BlockPattern{URLPattern: u, Block: true})
+	}
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, network.SetBlockedURLs, network.SetBlockedURLsParams{URLPatterns: patterns})
+		return err
+	}))
+}
+
 // back goes back in the history, without waiting for a load: a page from the browser's cache does not load.
 func (b *tab) back() {
 	b.t.Helper()

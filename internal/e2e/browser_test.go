@@ -67,6 +67,8 @@ func TestBrowser(t *testing.T) {
 		{"S33 sockets blocked, polling tells", testPagePolling},
 		{"FS-088 five clicks send one request", testPageClicks},
 		{"FS-088 the same on a phone", testPageTaps},
+		{"FS-088 after a network error the same request again", testPageRetry},
+		{"FS-086 the button opens by the clock", testPageOpens},
 		{"S33 a reload keeps the purchase, undecided and decided", testPageReload},
 		{"FS-089 back from another page", testPageHistory},
 		{"FS-090 a socket that dies without a word", testPageDeadSocket},
@@ -232,6 +234,7 @@ func (s *shop) clicks(screen chromedp.Action[chromedp.Void]) {
 	b := open(t, s.browser, s.page, path, screen)
 	b.signIn(someone())
 	b.link("socket")
+	b.usable(buyNow)
 	s.freeze("consumer1") // undecided for as long as the clicks take
 	thawed := false
 	defer func() {
@@ -258,6 +261,63 @@ func (s *shop) clicks(screen chromedp.Action[chromedp.Void]) {
 	thawed = true
 	b.status("pending_payment")
 	s.balanced(id, 5, 1)
+}
+
+func testPageRetry(t *testing.T, s *shop) {
+	id, path := s.sells(5)
+	b := open(t, s.browser, s.page, path)
+	b.allow("ERR_BLOCKED_BY_CLIENT", "ERR_FAILED")
+	b.signIn(someone())
+	b.link("socket")
+	b.block(s.page + "/v1/activities/*/orders")
+	b.click(buyNow)
+	b.shows("that there is no connection", `document.querySelector("#status").textContent.startsWith("No connection") && document.querySelector('[data-buy="C1"]').textContent === "Try again now"`)
+	kept := `JSON.parse(Object.entries(sessionStorage).find(([k]) => k.startsWith("seckill.purchase."))[1]).requestToken`
+	token := b.js(kept)
+	b.block()
+	b.click(buyNow)
+	b.status("pending_payment")
+	var ordered string
+	if err := s.db.QueryRow(fmt.Sprintf("SELECT request_token FROM %s WHERE activity_id = ?", s.tableWithOrder(id)), id).Scan(&ordered); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.asked("POST /v1/activities/" + id + "/request-token"); ordered != token || n != 1 {
+		t.Errorf("ordered with token %s, want %s of the first attempt; %d tokens asked for", ordered, token, n)
+	}
+}
+
+func testPageOpens(t *testing.T, s *shop) {
+	a, err := s.api("gateway1").Admin(t.Context(), adminToken, "", "", apiclient.Sale{
+		Title: "Soon", StartsAt: time.Now().Add(8 * time.Second).UnixMilli(), EndsAt: time.Now().Add(time.Hour).UnixMilli(),
+		Items: []apiclient.SaleItem{{CommodityID: "C1", Title: "Item", Price: "1.00", Total: 5, MaxPerUser: 1}},
+	})
+	if err == nil {
+		_, err = s.api("gateway1").Admin(t.Context(), adminToken, a.ActivityID, "warm-up", nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, s.browser, s.page, "/#"+a.ActivityID)
+	b.shows("the countdown", `document.querySelector("#clock-label").textContent === "Starts in"`)
+	b.signIn(someone())
+	b.link("socket")
+	if got := b.text(buyNow); got != "Not started" {
+		t.Skipf("the machine is too slow: before the start the button says %q", got)
+	}
+	late, _ := strconv.ParseFloat(b.js(fmt.Sprintf(`(async () => {
+		const button = document.querySelector('[data-buy="C1"]');
+		while (button.disabled) await new Promise((r) => setTimeout(r, 20));
+		return Date.now() - %d;
+	})()`, a.StartsAt)), 64)
+	if late < -100 || late > 1000 {
+		t.Errorf("the button opened %v ms after the start", late)
+	}
+	asked := b.asked("POST /v1/activities/" + a.ActivityID + "/request-token")
+	b.click(buyNow)
+	b.status("pending_payment")
+	if n := b.asked("POST /v1/activities/" + a.ActivityID + "/request-token"); asked != 1 || n != 1 {
+		t.Errorf("%d request tokens were asked for before the start and %d in all, want one ahead of it", asked, n)
+	}
 }
 
 func testPageReload(t *testing.T, s *shop) {

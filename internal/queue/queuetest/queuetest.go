@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ func Run(t *testing.T, brokers []string) {
 		"S10 FS-043 first publish to fresh topics is read":  testFirstPublish,
 		"FS-042 one key keeps partition and order":          testOrderPerKey,
 		"FS-046 an unfinished batch comes again":            testUnfinishedComesAgain,
+		"FS-047 a blocked message holds its offset":         testBlockedHoldsOffset,
 		"FS-047 FS-061 a member that leaves hands over":     testHandOver,
 		"FS-062 what came before the first commit is read":  testFromTheStart,
 		"FS-051 malformed messages come with what is known": testMalformed,
@@ -77,69 +77,6 @@ func publish(t *testing.T, p *queue.Producer, from, to int64) {
 			t.Fatalf("publish: %v", err)
 		}
 	}
-}
-
-// sink collects deliveries and tells when as many distinct tokens as wanted have come.
-type sink struct {
-	mu    sync.Mutex
-	got   []sale.Delivery
-	seen  map[string]int
-	want  int
-	done  chan struct{}
-	fired bool
-}
-
-func newSink(want int) *sink {
-	return &sink{seen: map[string]int{}, want: want, done: make(chan struct{})}
-}
-
-func (s *sink) handle(_ context.Context, batch []sale.Delivery) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, d := range batch {
-		s.got = append(s.got, d)
-		key := d.Token
-		if d.Malformed != nil {
-			key = fmt.Sprintf("malformed-%d-%d", d.Partition, d.Offset)
-		}
-		s.seen[key]++
-	}
-	if len(s.seen) >= s.want && !s.fired {
-		s.fired = true
-		close(s.done)
-	}
-	return nil
-}
-
-func (s *sink) wait(t *testing.T) {
-	t.Helper()
-	select {
-	case <-s.done:
-	case <-time.After(40 * time.Second):
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		t.Fatalf("got %d of %d messages", len(s.seen), s.want)
-	}
-}
-
-// member runs a group member until stop is called; stop returns once it has left.
-func member(t *testing.T, o queue.Options, h queue.Handler) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		queue.NewGroup(o).Run(ctx, h)
-	}()
-	stop = func() {
-		cancel()
-		select {
-		case <-done:
-		case <-time.After(15 * time.Second):
-			t.Error("member did not leave within 15 s")
-		}
-	}
-	t.Cleanup(stop)
-	return stop
 }
 
 func testFirstPublish(t *testing.T, o queue.Options) {
@@ -247,6 +184,52 @@ func testHandOver(t *testing.T, o queue.Options) {
 	for p, end := range ends {
 		if committed[p] != end {
 			t.Errorf("partition %d: committed %d, end %d", p, committed[p], end)
+		}
+	}
+}
+
+// Message 4 of ten is stuck while other partitions go on; the member dies. Nothing from 4 on was committed.
+func testBlockedHoldsOffset(t *testing.T, o queue.Options) {
+	topics := ensure(t, o)
+	one := o
+	one.FetchBatch = 1
+	rs := make([]sale.Reservation, 10)
+	for i := range rs { // one user, so one partition
+		rs[i] = reservation(1)
+		rs[i].Token = fmt.Sprintf("m%d", i+1)
+	}
+	if errs := producer(t, o).Publish(t.Context(), rs); errs != nil {
+		t.Fatal(errs)
+	}
+	blocked, release := make(chan struct{}), make(chan struct{})
+	stop := member(t, one, func(_ context.Context, batch []sale.Delivery) error {
+		if batch[0].Token == "m4" {
+			close(blocked)
+			<-release
+			return errors.New("died")
+		}
+		return nil
+	})
+	<-blocked
+	committed, err := topics.Committed(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := int64(0)
+	for _, n := range committed {
+		sum += n
+	}
+	if sum != 3 {
+		t.Errorf("committed %v while the fourth message is stuck, want 3 in all", committed)
+	}
+	close(release)
+	stop()
+	s := newSink(7)
+	member(t, o, s.handle)
+	s.wait(t)
+	for _, token := range []string{"m1", "m2", "m3"} {
+		if s.seen[token] > 0 {
+			t.Errorf("%s was finished and committed, yet came again", token)
 		}
 	}
 }
