@@ -178,7 +178,7 @@ func (p *plan) check(m *sale.Pending, a *activityRow) (sale.Reason, error) {
 		return sale.ReasonInvalid, nil
 	}
 	if _, err := sale.Amount(m.Price, m.Quantity); err != nil {
-		return sale.ReasonInvalid, nil
+		return sale.ReasonInvalid, nil //nolint:nilerr // a bad amount is a decision, no failure
 	}
 	if a.State == sale.StateSettled {
 		return sale.ReasonSaleEnded, nil // everything is decided, paid or closed; nothing may start again

@@ -68,7 +68,7 @@ func identityTests(t *testing.T, open Open) {
 	})
 	t.Run("FS-087 largest numbers", func(t *testing.T) {
 		s := newShop(t, open, nil, 10)
-		m := s.message(math.MaxInt64 - int64(s.seq.Load()%1000)*16)
+		m := s.message(math.MaxInt64 - s.seq.Load()%1000*16)
 		m.OrderNo = sale.OrderNo(math.MaxInt64-s.seq.Load()%1_000_000_007, m.UserID)
 		m.Token = strings.Repeat("z", sale.MaxTokenLength-26) + m.Token[2:]
 		d := s.buy(m)
