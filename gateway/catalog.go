@@ -17,8 +17,9 @@ import (
 // entry is one activity as this gateway knows it: what the database holds, and what Redis said last.
 type entry struct {
 	sale.Activity
-	live  sale.Live
-	known bool // live has been read since the activity was loaded
+	live   sale.Live
+	known  bool  // live has been read since the activity was loaded
+	queued int64 // reservations that are not decided yet, as last counted
 }
 
 // state is what a client is told.
@@ -54,11 +55,17 @@ func newCatalog(l Ledger, s Stock, now func() time.Time, timeout time.Duration, 
 }
 
 // run refreshes until ctx ends.
-func (c *catalog) run(ctx context.Context, refresh, reload time.Duration, onError func(error)) {
+func (c *catalog) run(ctx context.Context, refresh, reload, count time.Duration, onError func(error)) {
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
-	var loaded time.Time
+	var loaded, counted time.Time
 	for {
+		if c.now().Sub(counted) >= count {
+			counted = c.now()
+			if err := c.count(ctx); err != nil && ctx.Err() == nil {
+				onError(err)
+			}
+		}
 		if c.now().Sub(loaded) >= reload {
 			loaded = c.now()
 			if err := c.reload(ctx); err != nil && ctx.Err() == nil {
@@ -89,7 +96,7 @@ func (c *catalog) reload(ctx context.Context) error {
 	for _, a := range list {
 		e := &entry{Activity: *a}
 		if o, ok := old[a.ID]; ok {
-			e.live, e.known = o.live, o.known
+			e.live, e.known, e.queued = o.live, o.known, o.queued
 		}
 		next[a.ID] = e
 	}
@@ -132,6 +139,45 @@ func (c *catalog) refresh(ctx context.Context) error {
 	return nil
 }
 
+// count reads how many reservations of each open sale wait for their decision.
+func (c *catalog) count(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	now := c.now()
+	queued := map[string]int64{}
+	for id, e := range *c.all.Load() {
+		if e.StateAt(now) != sale.StateOpen {
+			continue
+		}
+		n, err := c.stock.TokenCounts(ctx, id)
+		if err != nil {
+			return fmt.Errorf("count reservations: %w", err)
+		}
+		queued[id] = n.Occupied
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := make(map[string]*entry, len(*c.all.Load()))
+	for id, e := range *c.all.Load() {
+		if e.queued != queued[id] {
+			fresh := *e
+			fresh.queued = queued[id]
+			e = &fresh
+		}
+		next[id] = e
+	}
+	c.all.Store(&next)
+	return nil
+}
+
+// queuedOf is how many reservations of a sale wait for their decision, as last counted.
+func (c *catalog) queuedOf(activityID string) int64 {
+	if e, ok := (*c.all.Load())[activityID]; ok {
+		return e.queued
+	}
+	return 0
+}
+
 // get returns an activity, from the database if it is new here, or sale.ErrNotFound.
 func (c *catalog) get(ctx context.Context, id string) (*entry, error) {
 	if e, ok := (*c.all.Load())[id]; ok {
@@ -155,7 +201,7 @@ func (c *catalog) fetch(ctx context.Context, id string) (*entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read activity: %w", err)
 	}
-	e := &entry{Activity: *a}
+	e := &entry{Activity: *a, queued: c.queuedOf(id)}
 	if lives, err := c.stock.Live(ctx, []string{id}); err == nil {
 		e.live, e.known = lives[id], true
 	}

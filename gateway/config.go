@@ -23,7 +23,10 @@ type Config struct {
 	PublishesInFlight int           // publish calls of one sale at once; default 64
 	AdmitTimeout      time.Duration // until an order request is answered pending; default 4 s
 	StoreTimeout      time.Duration // of one Redis or database read; default 2 s
-	PollAfter         time.Duration // told to clients; +-20 %; default 2 s
+	PollAfter         time.Duration // told to clients; +-20 %; longer with a backlog, at most ten times; default 2 s
+	PollBacklog       int           // undecided reservations of a sale that double PollAfter; default 5000
+	MaxQueued         int           // undecided reservations of a sale; above, orders are answered overloaded; default 200,000
+	CountRefresh      time.Duration // of the number of undecided reservations; default 1 s
 	MaxWait           time.Duration // of a long poll; default 30 s
 	MaxWaiters        int           // long polls at once; more are answered at once; default 2000
 	CatalogRefresh    time.Duration // of state and stock from Redis; default 250 ms
@@ -52,6 +55,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.AdmitTimeout, 4*time.Second)
 	def(&c.StoreTimeout, 2*time.Second)
 	def(&c.PollAfter, 2*time.Second)
+	def(&c.PollBacklog, 5000)
+	def(&c.MaxQueued, 200_000)
+	def(&c.CountRefresh, time.Second)
 	def(&c.MaxWait, 30*time.Second)
 	def(&c.MaxWaiters, 2000)
 	def(&c.CatalogRefresh, 250*time.Millisecond)
@@ -80,6 +86,7 @@ type Stock interface {
 	Mark(ctx context.Context, activityID string, userID int64) (token string, ok bool, err error)
 	Live(ctx context.Context, activityIDs []string) (map[string]sale.Live, error)
 	ParticipantsOf(ctx context.Context, activityID string) ([]int64, error)
+	TokenCounts(ctx context.Context, activityID string) (sale.TokenCounts, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	SetMeta(ctx context.Context, a *sale.Activity) error
 	SetUserList(ctx context.Context, activityID, list string, userID int64, on bool) error

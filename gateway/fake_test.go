@@ -26,6 +26,7 @@ type fakeStock struct {
 	err      error
 	onCall   func()
 	notReady bool
+	occupied int64
 	outcome  sale.ReserveOutcome // when set, the answer to everything
 }
 
@@ -120,6 +121,11 @@ func (f *fakeStock) SetUserList(context.Context, string, string, int64, bool) er
 	return nil
 }
 
+func (f *fakeStock) TokenCounts(context.Context, string) (sale.TokenCounts, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return sale.TokenCounts{Occupied: f.occupied}, nil
+}
 func (f *fakeStock) JoinWaitlist(context.Context, string, string, []sale.Waiter) error { return nil }
 func (f *fakeStock) LeaveWaitlist(context.Context, string, string, int64) error        { return nil }
 func (f *fakeStock) WaitPosition(context.Context, string, string, int64) (int64, time.Time, error) {

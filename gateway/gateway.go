@@ -111,7 +111,7 @@ func New(cfg Config, d Deps) (*Gateway, error) {
 func (g *Gateway) Run(ctx context.Context, ln net.Listener, grace time.Duration) error {
 	bg, stopBackground := context.WithCancel(context.Background())
 	g.background.Go(func() {
-		g.catalog.run(bg, g.cfg.CatalogRefresh, g.cfg.CatalogReload, func(err error) { g.log.Warn("gateway: catalog", "err", err) })
+		g.catalog.run(bg, g.cfg.CatalogRefresh, g.cfg.CatalogReload, g.cfg.CountRefresh, func(err error) { g.log.Warn("gateway: catalog", "err", err) })
 	})
 	served := make(chan error, 1)
 	go func() { served <- g.server.Serve(ln) }()
@@ -189,9 +189,10 @@ func (g *Gateway) serve(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// pollAfter is how long to tell a client to wait: the configured time, spread by 20 % so that a crowd does not come
-// back in step (S30).
-func (g *Gateway) pollAfter() time.Duration {
-	base := float64(g.cfg.PollAfter)
+// pollAfter is how long to tell a client to wait: the configured time, longer the more reservations of the sale are
+// undecided, spread by 20 % so that a crowd does not come back in step (S30).
+func (g *Gateway) pollAfter(activityID string) time.Duration {
+	backlog := float64(g.catalog.queuedOf(activityID)) / float64(g.cfg.PollBacklog)
+	base := float64(g.cfg.PollAfter) * min(10, 1+backlog)
 	return time.Duration(base * (0.8 + 0.4*rand.Float64())).Truncate(time.Millisecond)
 }

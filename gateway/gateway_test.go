@@ -324,3 +324,41 @@ func TestMetricSeriesAreBounded(t *testing.T) {
 		t.Errorf("%d series became %d", before, after)
 	}
 }
+
+// S18 (back-pressure), S30: with many undecided reservations clients are told to wait longer, and above the bound orders
+// are answered overloaded before stock is touched; it opens again when the backlog is gone.
+func TestBackPressure(t *testing.T) {
+	t.Parallel()
+	stock := newFakeStock(10)
+	stock.occupied = 20_000
+	c := serve(t, Config{CountRefresh: 10 * time.Millisecond, CatalogRefresh: 10 * time.Millisecond, MaxQueued: 50_000}, fakeDeps(stock, &fakeQueue{}))
+	poll := func(body string) int {
+		_, rest, _ := strings.Cut(body, `"pollAfterMs":`)
+		n := 0
+		_, _ = fmt.Sscanf(rest, "%d", &n)
+		return n
+	}
+	waitFor(t, "the backlog is known", func() bool {
+		_, body := c.buy(1, "a")
+		return poll(body) >= 8000 // 2 s, times 5, less 20 %
+	})
+	set := func(n int64) {
+		stock.mu.Lock()
+		defer stock.mu.Unlock()
+		stock.occupied = n
+	}
+	set(50_000)
+	waitFor(t, "orders are turned away", func() bool {
+		status, body := c.buy(2, "a")
+		return status == 503 && strings.Contains(body, `"code":"overloaded"`)
+	})
+	before := stock.reserveCalls()
+	if status, _ := c.buy(3, "a"); status != 503 || stock.reserveCalls() != before {
+		t.Errorf("status %d; stock was asked", status)
+	}
+	set(0)
+	waitFor(t, "it opens again", func() bool {
+		status, _ := c.buy(2, "a")
+		return status == 202
+	})
+}

@@ -86,6 +86,10 @@ func (g *Gateway) createOrder(ctx *fasthttp.RequestCtx, r request) error {
 		return retryLater(sale.CodeNotReady, "this sale is not prepared yet", 2*time.Second)
 	case g.soldOut.answers(activityID, order.CommodityID, user):
 		return soldOutProblem()
+	case e.queued >= int64(g.cfg.MaxQueued):
+		// Back-pressure: said before stock is touched, since what is accepted must be decided (S18). A repeat of an
+		// accepted order is answered by its result all the same.
+		return retryLater(sale.CodeOverloaded, "too many requests wait for their decision, please try again", g.pollAfter(e.ID))
 	case g.draining.Load():
 		return retryLater(sale.CodeOverloaded, "this server is stopping, please try again", time.Second)
 	}
@@ -94,7 +98,7 @@ func (g *Gateway) createOrder(ctx *fasthttp.RequestCtx, r request) error {
 	})
 	if a.err != nil {
 		if errors.Is(a.err, sale.ErrUncertain) {
-			return g.pending(order.RequestToken)
+			return g.pending(e.ID, order.RequestToken)
 		}
 		return a.err
 	}
@@ -104,8 +108,8 @@ func (g *Gateway) createOrder(ctx *fasthttp.RequestCtx, r request) error {
 func soldOutProblem() *problem { return refuse(sale.CodeSoldOut, "sold out") }
 
 // pending is the answer to an order whose reservation or publish is uncertain: never a failure (R9).
-func (g *Gateway) pending(token string) *problem {
-	after := g.pollAfter()
+func (g *Gateway) pending(activityID, token string) *problem {
+	after := g.pollAfter(activityID)
 	return &problem{
 		Code: sale.CodePending, Detail: "your request is held but its place in the queue is not confirmed yet; ask again",
 		RequestToken: token, RetryAfter: after, PollAfter: after,
@@ -119,7 +123,7 @@ func (g *Gateway) answerAdmission(ctx *fasthttp.RequestCtx, e *entry, order orde
 	case sale.ReserveAccepted:
 		g.soldOut.joined(e.ID, user)
 		if !a.published {
-			return g.pending(order.RequestToken)
+			return g.pending(e.ID, order.RequestToken)
 		}
 		return g.accepted(ctx, r.Result)
 	case sale.ReserveRepeat:
@@ -127,7 +131,7 @@ func (g *Gateway) answerAdmission(ctx *fasthttp.RequestCtx, e *entry, order orde
 			return g.writeResult(ctx, fasthttp.StatusOK, r.Result)
 		}
 		if toPublish(&r) && !a.published {
-			return g.pending(order.RequestToken)
+			return g.pending(e.ID, order.RequestToken)
 		}
 		return g.accepted(ctx, r.Result)
 	case sale.ReserveMismatch:
@@ -172,7 +176,7 @@ func (g *Gateway) answerAdmission(ctx *fasthttp.RequestCtx, e *entry, order orde
 
 // accepted answers 202: the request is in the queue, which is not yet an order (S7).
 func (g *Gateway) accepted(ctx *fasthttp.RequestCtx, r sale.Result) error {
-	r.PollAfter = g.pollAfter()
+	r.PollAfter = g.pollAfter(r.ActivityID)
 	b := append(ctx.Response.Body()[:0], '{')
 	b = r.AppendFields(b)
 	b = append(b, `,"resultUrl":"`...)
@@ -184,7 +188,7 @@ func (g *Gateway) accepted(ctx *fasthttp.RequestCtx, r sale.Result) error {
 // writeResult answers with a result; one still processing says when to ask again.
 func (g *Gateway) writeResult(ctx *fasthttp.RequestCtx, status int, r sale.Result) error {
 	if r.Status == sale.StatusProcessing {
-		r.PollAfter = g.pollAfter()
+		r.PollAfter = g.pollAfter(r.ActivityID)
 	}
 	b := append(ctx.Response.Body()[:0], '{')
 	writeJSON(ctx, status, append(r.AppendFields(b), '}'))

@@ -142,7 +142,7 @@ func (g *Gateway) me(ctx *fasthttp.RequestCtx, r request) error {
 	}
 	if err == nil {
 		if res.Status == sale.StatusProcessing {
-			res.PollAfter = g.pollAfter()
+			res.PollAfter = g.pollAfter(e.ID)
 		}
 		b = append(res.AppendFields(append(b, `,"result":{`...)), '}')
 	} else {
