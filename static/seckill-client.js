@@ -249,16 +249,21 @@ export class SeckillClient {
 
   /** Puts pushed stock and state into what is known of the sale. */
   #live(frame) {
-    this.#liveAt = this.#o.now();
     const a = this.#activity;
     if (!a || frame.serverTime < a.serverTime - LIVE_TRUST_MS) return;
-    const expected = stateAt(a, this.serverNow());
+    // Without stock, the pusher does not know the sale yet, or Redis has lost it: the gateway knows which.
+    if (frame.items.length < a.items.length) return this.#askSoon();
+    this.#liveAt = this.#o.now();
+    const before = stateAt(a, this.serverNow());
     this.#setActivity({ ...withStock(a, frame.items), state: frame.state, serverTime: Math.max(a.serverTime, frame.serverTime) });
-    if (expected === stateAt({ ...a, state: frame.state }, this.serverNow())) return;
-    // An operator moved it, and its times are not in the frame; or a pusher has just started and knows less than a
-    // gateway. All viewers hear this at once, so they do not ask at once.
+    // An operator moved it: its times are not in the frame.
+    if (before !== stateAt(this.#activity, this.serverNow())) this.#askSoon();
+  }
+
+  /** Reads the sale again. All viewers have heard the same at once, so they do not ask at once. */
+  #askSoon() {
     if (this.#link.up) this.#loops.activity.in(this.#o.random() * 2_000);
-    else this.#gap = true;
+    else this.#gap = true; // as soon as the socket is up
   }
 
   #setActivity(a) {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -210,12 +211,22 @@ func (b *tab) back() {
 	}))
 }
 
-// js evaluates an expression to text.
+// number evaluates an expression to a number.
+func (b *tab) number(expression string) float64 {
+	b.t.Helper()
+	n, err := strconv.ParseFloat(b.js(expression), 64)
+	if err != nil {
+		b.t.Fatalf("%s: %v", expression, err)
+	}
+	return n
+}
+
+// js evaluates an expression, or the promise that it gives, to text.
 func (b *tab) js(expression string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
-	v, err := chromedp.Run(ctx, chromedp.Evaluate[string]("String("+expression+")", chromedp.EvalAwaitPromise))
+	v, err := chromedp.Run(ctx, chromedp.Evaluate[string]("(async () => String(await ("+expression+")))()", chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.t.Fatalf("%s: %v", expression, err)
 	}

@@ -245,7 +245,7 @@ func (s *shop) clicks(screen chromedp.Action[chromedp.Void]) {
 	b.js(`document.querySelector('[data-buy="C1"]').scrollIntoView({block: "center", behavior: "instant"})`)
 	var at [2]float64
 	for i, side := range []string{"x + r.width / 2", "y + r.height / 2"} {
-		at[i], _ = strconv.ParseFloat(b.js(`(() => { const r = document.querySelector('[data-buy="C1"]').getBoundingClientRect(); return r.`+side+` })()`), 64)
+		at[i] = b.number(`((r) => r.` + side + `)(document.querySelector('[data-buy="C1"]').getBoundingClientRect())`)
 	}
 	pace := time.NewTicker(60 * time.Millisecond)
 	defer pace.Stop()
@@ -304,11 +304,11 @@ func testPageOpens(t *testing.T, s *shop) {
 	if got := b.text(buyNow); got != "Not started" {
 		t.Skipf("the machine is too slow: before the start the button says %q", got)
 	}
-	late, _ := strconv.ParseFloat(b.js(fmt.Sprintf(`(async () => {
+	late := b.number(fmt.Sprintf(`(async () => {
 		const button = document.querySelector('[data-buy="C1"]');
 		while (button.disabled) await new Promise((r) => setTimeout(r, 20));
 		return Date.now() - %d;
-	})()`, a.StartsAt)), 64)
+	})()`, a.StartsAt))
 	if late < -100 || late > 1000 {
 		t.Errorf("the button opened %v ms after the start", late)
 	}
@@ -406,11 +406,11 @@ func testPageClock(t *testing.T, s *shop) {
 			Date = class extends real { constructor(...a) { a.length ? super(...a) : super(real.now() + by); } static now() { return real.now() + by; } }; }`, minutes)
 		b := open(t, s.browser, s.page, path, before(shift))
 		b.shows("the countdown", `document.querySelector("#clock b") !== null`)
-		off, _ := strconv.ParseFloat(b.js(`(async () => {
+		off := b.number(`(async () => {
 			const a = (await (await fetch("/v1/activities/" + location.hash.slice(1))).json());
 			const n = (u) => Number(document.querySelector('[data-unit="' + u + '"] b').textContent);
 			return Math.abs((a.endsAt - a.serverTime) / 1000 - (n("hours") * 3600 + n("minutes") * 60 + n("seconds")));
-		})()`), 64)
+		})()`)
 		if off > 1.5 { // a started second counts whole
 			t.Errorf("device clock %+d min: the countdown is off by %.1f s", minutes, off)
 		}
