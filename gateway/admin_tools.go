@@ -24,6 +24,7 @@ func (g *Gateway) toolRoutes(only func(handler) handler) []routeDef {
 		{"admin_dead_replay", split("/admin/v1/dead-letters/*/replay"), post(g.replayDeadLetter)},
 		{"admin_dead_discard", split("/admin/v1/dead-letters/*/discard"), post(g.discardDeadLetter)},
 		{"admin_refunds", split("/admin/v1/refunds"), get(g.listRefunds)},
+		{"admin_stock", split("/admin/v1/activities/*/stock"), post(g.changeStock)},
 		{"admin_audit", split("/admin/v1/activities/*/audit"), post(g.auditOnly)},
 		{"admin_reconcile", split("/admin/v1/activities/*/reconcile"), post(g.reconcile)},
 	}
@@ -297,4 +298,64 @@ func (g *Gateway) runAudit(ctx *fasthttp.RequestCtx, r request, repair bool) err
 		out.Differences = append(out.Differences, differenceJSON(d))
 	}
 	return answer(ctx, fasthttp.StatusOK, out)
+}
+
+// changeStock adds units to an item, or takes unsold ones back (S39). Units are taken from Redis first, so that none of
+// them can be sold meanwhile; they are added to the database first. Whatever crashes in between, the database's total
+// stands and the audit makes Redis follow it.
+func (g *Gateway) changeStock(ctx *fasthttp.RequestCtx, r request) error {
+	var body struct {
+		CommodityID string `json:"commodityId"`
+		Delta       int64  `json:"delta"`
+	}
+	if err := parseBody(ctx, &body); err != nil {
+		return err
+	}
+	if body.Delta == 0 || body.Delta > sale.MaxStock || body.Delta < -sale.MaxStock {
+		return refuse(sale.CodeInvalidRequest, "delta: must be a number of units other than 0")
+	}
+	sctx, cancel := context.WithTimeout(context.Background(), g.cfg.AuditTimeout)
+	defer cancel()
+	e, err := g.catalog.fetch(sctx, r.params[0])
+	if err != nil {
+		return err
+	}
+	if e.Item(body.CommodityID) == nil {
+		return refuse(sale.CodeNotFound, "this sale has no such commodity")
+	}
+	inRedis := e.State != sale.StateDraft
+	if inRedis && body.Delta < 0 {
+		err := g.stock.TakeBack(sctx, e.ID, body.CommodityID, -body.Delta)
+		if errors.Is(err, sale.ErrConflict) {
+			return refuse(sale.CodeWrongStatus, "fewer units than that are unsold")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = g.ledger.ChangeStock(sctx, e.ID, body.CommodityID, body.Delta)
+	if inRedis {
+		// Also after a refusal: what was taken from Redis goes back.
+		if _, aerr := g.audit(sctx, e.ID, true); aerr != nil {
+			g.log.Warn("gateway: stock changed, redis follows with the next audit", "activity", e.ID, "err", aerr)
+		}
+	}
+	switch {
+	case errors.Is(err, sale.ErrConflict):
+		return refuse(sale.CodeWrongStatus, "the total would fall below what is sold, or be too large")
+	case errors.Is(err, sale.ErrWrongState):
+		return refuse(sale.CodeWrongStatus, "the sale is settled")
+	case err != nil:
+		return err
+	}
+	g.note(sctx, "stock", e.ID, fmt.Sprintf("%s %+d %s", body.CommodityID, body.Delta, r.trace))
+	if e, err = g.catalog.fetch(sctx, e.ID); err != nil {
+		return err
+	}
+	if inRedis {
+		if err := g.stock.SetMeta(sctx, &e.Activity); err != nil && !errors.Is(err, sale.ErrNotReady) {
+			g.log.Warn("gateway: meta after a change of stock", "activity", e.ID, "err", err)
+		}
+	}
+	return answer(ctx, fasthttp.StatusOK, g.activityJSON(e, g.now()))
 }

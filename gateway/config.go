@@ -89,6 +89,7 @@ type Stock interface {
 	TokenCounts(ctx context.Context, activityID string) (sale.TokenCounts, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	SetMeta(ctx context.Context, a *sale.Activity) error
+	TakeBack(ctx context.Context, activityID, commodityID string, units int64) error
 	SetUserList(ctx context.Context, activityID, list string, userID int64, on bool) error
 	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
 	LeaveWaitlist(ctx context.Context, activityID, commodityID string, userID int64) error
@@ -124,6 +125,7 @@ type Ledger interface {
 	MarkDeadLetter(ctx context.Context, id int64, to sale.DeadLetterState) error
 	JoinWaitlist(ctx context.Context, activityID, commodityID string, userID int64) (joined time.Time, err error)
 	LeaveWaitlist(ctx context.Context, activityID string, userID int64) ([]string, error)
+	ChangeStock(ctx context.Context, activityID, commodityID string, delta int64) (total int64, err error)
 	StoryOf(ctx context.Context, token string) ([]sale.Step, error)
 }
 

@@ -116,7 +116,8 @@ func (f *fakeStock) ParticipantsOf(context.Context, string) ([]int64, error) {
 func (f *fakeStock) SetStatus(_ context.Context, rs []sale.UserResult) ([]sale.Settlement, error) {
 	return make([]sale.Settlement, len(rs)), nil
 }
-func (f *fakeStock) SetMeta(context.Context, *sale.Activity) error { return nil }
+func (f *fakeStock) TakeBack(context.Context, string, string, int64) error { return nil }
+func (f *fakeStock) SetMeta(context.Context, *sale.Activity) error         { return nil }
 func (f *fakeStock) SetUserList(context.Context, string, string, int64, bool) error {
 	return nil
 }

@@ -147,6 +147,7 @@ func New(cfg Config, d Deps) *Reconciler {
 	if d.Log == nil {
 		d.Log = slog.Default()
 	}
+	def(&d.Retention, sale.DefaultRetention)
 	r := &Reconciler{
 		cfg: cfg.WithDefaults(), d: d, relays: relayTable{of: map[string]relayed{}},
 		relay: prometheus.NewCounter(prometheus.CounterOpts{

@@ -16,12 +16,11 @@ type round struct {
 	r          *Reconciler
 	term       context.Context //nolint:containedctx // ends with the leadership; rebuilds outlive the step that starts them
 	fence      int64
-	activities []*sale.Activity // those that may have keys in Redis
+	activities []*sale.Activity // warmed up and not settled
 	live       map[string]shown
 	rebuilding map[string]bool
 	rebuilt    chan string // ids of finished rebuilds
 	rebuilds   sync.WaitGroup
-	loaded     bool                       // activities have been read in this term
 	placed     time.Time                  // when waiters were told their places last
 	line       map[string]map[int64]int64 // places told, by activity/commodity and user
 	ends       map[string]map[int]int64   // end offsets to pass before an activity is settled
@@ -54,17 +53,15 @@ func (w *round) tasks(ctx context.Context) {
 	}
 }
 
-// load reads the activities that may have keys in Redis.
+// load reads the activities that are warmed up and not settled: however long it takes, each is seen through to its end.
 func (w *round) load(ctx context.Context) error {
 	all, err := w.r.d.Ledger.Activities(ctx)
 	if err != nil {
 		return fmt.Errorf("read activities: %w", err)
 	}
-	now := w.r.d.Now()
 	w.activities = slices.DeleteFunc(all, func(a *sale.Activity) bool {
-		return a.State == sale.StateDraft || a.State == sale.StateSettled || now.After(a.KeysUntil(0))
+		return a.State == sale.StateDraft || a.State == sale.StateSettled
 	})
-	w.loaded = true
 	for id := range w.live {
 		if !slices.ContainsFunc(w.activities, func(a *sale.Activity) bool { return a.ID == id }) {
 			delete(w.live, id)
@@ -86,7 +83,7 @@ func (w *round) watch(ctx context.Context) error {
 	for _, a := range w.activities {
 		live := lives[a.ID]
 		switch {
-		case w.rebuilding[a.ID]:
+		case w.rebuilding[a.ID], w.gone(a):
 		case live.State == sale.StateNotReady:
 			w.startRebuild(a, "not in redis")
 		case live.Epoch != a.Epoch:
@@ -100,6 +97,11 @@ func (w *round) watch(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// gone: the retention of the activity's keys is over, so that they are missing for good and not lost.
+func (w *round) gone(a *sale.Activity) bool {
+	return w.r.d.Now().After(a.KeysUntil(w.r.d.Retention))
 }
 
 // mark raises the sequence number of every sale, so that a rewind is seen even where nothing else writes, and looks at

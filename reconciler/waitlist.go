@@ -65,14 +65,14 @@ func (w *round) promotes(activityID string) bool {
 	return false
 }
 
-// keysGone: the sale is not among those whose keys may be in Redis.
+// keysGone: the sale's keys have ended with their retention.
 func (w *round) keysGone(activityID string) bool {
 	for _, a := range w.activities {
 		if a.ID == activityID {
-			return false
+			return w.gone(a)
 		}
 	}
-	return w.loaded
+	return false
 }
 
 // promoteTries bounds how often a moved line is looked at again in one round.

@@ -93,3 +93,36 @@ func TestAudit(t *testing.T) {
 		t.Errorf("R18: the mark of a cancelled order is %q, %v; it stays", mark, err)
 	}
 }
+
+// S39: stock added during a sale sells, unsold stock is taken back, never what is sold; both stores agree after each.
+func TestChangeStock(t *testing.T) {
+	t.Parallel()
+	s := theShop
+	act := s.openSale(t, item("C1", 1))
+	s.buy(t, user(t, 9801), act, "C1")
+	change := func(delta int64) (total int64, err error) {
+		var a struct{ Items []struct{ Total int64 } }
+		_, err = s.api.JSON(t.Context(), http.MethodPost, "/admin/v1/activities/"+act+"/stock", s.admin, map[string]any{"commodityId": "C1", "delta": delta}, &a)
+		if err == nil {
+			total = a.Items[0].Total
+		}
+		return total, err
+	}
+	if total, err := change(3); err != nil || total != 4 {
+		t.Fatalf("add 3: %d, %v", total, err)
+	}
+	s.wantRemaining(t, act, "C1", 3)
+	if _, r := s.buy(t, user(t, 9802), act, "C1"); r.Status != "pending_payment" {
+		t.Errorf("an added unit: %+v", r)
+	}
+	if total, err := change(-2); err != nil || total != 2 {
+		t.Fatalf("take 2 back: %d, %v", total, err)
+	}
+	_, err := change(-1)
+	wantProblem(t, "take back what is sold", err, 409, "wrong_status")
+	_, err = change(0)
+	wantProblem(t, "nothing", err, 400, "invalid_request")
+	if rep := s.audit(t, act, "audit"); !rep.OK || rep.Items[0].Total != 2 || rep.Items[0].RedisStock != 0 || rep.Items[0].Sold != 2 {
+		t.Errorf("audit %+v", rep)
+	}
+}

@@ -222,7 +222,7 @@ func (a *App) startReconciler() error {
 	}
 	r := reconciler.New(a.cfg.Reconciler.Config, reconciler.Deps{
 		Stock: a.stock, Ledger: a.ledger, Queue: a.producer, Offsets: a.topics, Announcer: a.publisher,
-		PromotedToken: tokens.Promoted, Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
+		PromotedToken: tokens.Promoted, Retention: a.cfg.Retention, Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
 	})
 	a.background("reconciler", r.Run)
 	a.health(RoleReconciler)

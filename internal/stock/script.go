@@ -76,6 +76,9 @@ var promoteSource string
 //go:embed lua/mark.lua
 var markSource string
 
+//go:embed lua/take.lua
+var takeSource string
+
 //go:embed lua/wait.lua
 var waitSource string
 
@@ -83,7 +86,7 @@ var waitSource string
 type scripts struct {
 	reserve, limit, quota, settle, giveBack, status            *script
 	begin, wipe, restore, open, meta, list, seq, audit, repair *script
-	promote, wait, mark                                        *script
+	promote, wait, mark, take                                  *script
 }
 
 func loadScripts() scripts {
@@ -96,6 +99,7 @@ func loadScripts() scripts {
 		list: newScript("list", listSource), seq: newScript("seq", seqSource),
 		audit: newScript("audit", auditSource), repair: newScript("repair", repairSource),
 		promote: newScript("promote", promoteSource), wait: newScript("wait", waitSource), mark: newScript("mark", markSource),
+		take: newScript("take", takeSource),
 	}
 }
 

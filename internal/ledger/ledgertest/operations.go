@@ -21,6 +21,7 @@ func operationsTests(t *testing.T, open Open) {
 		"S37 FS-064 pay, close and cancel race":    testPaymentRace,
 		"S11 dead letters are kept, found, marked": testDeadLetters,
 		"R12 the waitlist keeps its line":          testWaitlist,
+		"S39 stock is added and taken back":        testChangeStock,
 		"R18 a hopeless message is refused once":   testRefuse,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -261,4 +262,27 @@ func testRefuse(t *testing.T, open Open) {
 		t.Errorf("refuse after the order: %+v, %v", d, err)
 	}
 	s.sold(1)
+}
+
+func testChangeStock(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 3)
+	s.buy(s.message(s.user()))
+	s.buy(s.message(s.user()))
+	for _, c := range []struct {
+		delta, want int64
+		err         error
+	}{{5, 8, nil}, {-6, 2, nil}, {-1, 2, sale.ErrConflict}, {sale.MaxStock, 2, sale.ErrConflict}, {1, 3, nil}} {
+		total, err := s.L.ChangeStock(t.Context(), s.A.ID, "C0", c.delta)
+		if total != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%+d: total %d, %v; want %d, %v", c.delta, total, err, c.want, c.err)
+		}
+	}
+	if _, err := s.L.ChangeStock(t.Context(), s.A.ID, "C9", 1); !errors.Is(err, sale.ErrNotFound) {
+		t.Errorf("unknown item: %v", err)
+	}
+	s.buy(s.message(s.user()))
+	if d := s.commit(s.message(s.user()))[0]; d.Ordered {
+		t.Error("a fourth unit of three was sold")
+	}
+	s.sold(3)
 }

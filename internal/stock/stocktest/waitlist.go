@@ -20,6 +20,7 @@ func testWaitlist(t *testing.T, b Backend) {
 		{"WaiterWhoTakesPartIsSkipped_R12", participantIsSkipped},
 		{"NobodyWaits_S24", nobodyWaits},
 		{"PromotionKnowsTheSale_R5", promotionKnowsTheSale},
+		{"UnsoldUnitsAreTakenBack_S39", unsoldTakenBack},
 		{"ForgedSettleTouchesNothing_FS020", forgedSettleTouchesNothing},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -204,4 +205,18 @@ func forgedSettleTouchesNothing(t *testing.T, b Backend) {
 	e.outbox(1)
 	e.stock("SP1", 9)
 	e.takesPart(r.UserID, r.Token)
+}
+
+func unsoldTakenBack(t *testing.T, b Backend) {
+	e := newEnv(t, b)
+	e.must(e.s.TakeBack(e.ctx, e.a.ID, "SP1", 4))
+	e.stock("SP1", 6)
+	if err := e.s.TakeBack(e.ctx, e.a.ID, "SP1", 7); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("more than is left: %v", err)
+	}
+	e.stock("SP1", 6)
+	e.must(e.rdb.Set(e.ctx, e.key("stock:SP2"), "x", 0).Err())
+	if err := e.s.TakeBack(e.ctx, e.a.ID, "SP2", 1); !errors.Is(err, sale.ErrNotReady) {
+		t.Errorf("no usable stock: %v", err)
+	}
 }
