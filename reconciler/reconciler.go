@@ -122,6 +122,7 @@ type Deps struct {
 	PromotedToken func(returned string, userID int64, activityID string) string
 	Holder        string // unique name of this process, for the lease
 	Metrics       prometheus.Registerer
+	Retention     time.Duration // of Redis keys after the last possible payment; default sale.DefaultRetention
 	Now           func() time.Time
 	Log           *slog.Logger
 }
