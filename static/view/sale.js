@@ -19,7 +19,7 @@ export function buyButton(model, item) {
   const state = stateAt(model.activity, model.now());
   const gone = item.remaining <= 0;
   if (buying) {
-    if (buying.commodityId !== item.commodityId) return { text: 'buy.now', can: false };
+    if (buying.commodityId !== item.commodityId) return { text: gone ? 'buy.sold_out' : 'buy.now', can: false };
     return buying.retry ? { text: 'buy.retry', can: true, busy: true } : { text: 'buy.sending', can: false, busy: true };
   }
   if (takesPart(result)) {
