@@ -77,13 +77,17 @@ func (b *board) post(l sale.Live, usable, show bool) (rebuilt bool) {
 }
 
 // show queues the state of a sale for one client. fallback is the state by database and clock, for a sale that was not
-// read yet.
+// read yet and is not selling; of one that may be selling nothing is told until it is read, within a refresh, since
+// "not ready" would be a guess.
 func (b *board) show(c *hub.Client, activityID string, fallback sale.State) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l := sale.Live{ActivityID: activityID, State: withoutRedis(fallback)}
-	if p := b.lives[activityID]; p != nil {
+	l := sale.Live{ActivityID: activityID, State: fallback}
+	switch p := b.lives[activityID]; {
+	case p != nil:
 		l = p.live
+	case withoutRedis(fallback) != fallback:
+		return
 	}
 	c.TellLive(liveFrame(&l, b.now()))
 }

@@ -26,6 +26,7 @@ type Stock interface {
 	Rewound(activityID string) bool
 	RaiseSeq(ctx context.Context, activityID string) (epoch, seq int64, err error)
 	CheckServers(ctx context.Context, activityIDs []string) error
+	Purge(ctx context.Context, activityID string) error
 	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error)
 	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
 	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error)
@@ -80,6 +81,8 @@ type Config struct {
 	RelayAfter     time.Duration // a reservation occupied this long is enqueued again; doubled each time; default 5 s
 	RelayMax       time.Duration // longest wait between two relays of one token; default 5 min
 	RelayBatch     int           // reservations looked at in one round and sale; default 1000
+	AuditInterval  time.Duration // between audits of all sales; default 30 s
+	AuditTimeout   time.Duration // of the audit of one sale; default 60 s
 	PlacesInterval time.Duration // between tellings of changed places in waitlists; default 2 s
 	PlacesTold     int           // how many in front of each line are told their place; default 10,000
 	TaskBatch      int           // returns or statuses in one round; default 500
@@ -96,6 +99,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.RelayAfter, 5*time.Second)
 	def(&c.RelayMax, 5*time.Minute)
 	def(&c.RelayBatch, 1000)
+	def(&c.AuditInterval, 30*time.Second)
+	def(&c.AuditTimeout, 60*time.Second)
 	def(&c.PlacesInterval, 2*time.Second)
 	def(&c.PlacesTold, 10_000)
 	def(&c.TaskBatch, 500)
@@ -118,6 +123,8 @@ type Deps struct {
 	Queue     Queue
 	Offsets   Offsets
 	Announcer Announcer
+	// Audit compares one sale in Redis with the database, and with repair mends Redis: an Auditor's.
+	Audit func(ctx context.Context, activityID string, repair bool) (*sale.AuditReport, error)
 	// PromotedToken makes the request token of a promotion: always the same for a returned token and a user (R12).
 	PromotedToken func(returned string, userID int64, activityID string) string
 	Holder        string // unique name of this process, for the lease
@@ -129,12 +136,13 @@ type Deps struct {
 
 // Reconciler is one candidate for the lead.
 type Reconciler struct {
-	cfg     Config
-	d       Deps
-	leads   atomic.Bool
-	relays  relayTable
-	relay   prometheus.Counter
-	rebuilt prometheus.Counter
+	cfg         Config
+	d           Deps
+	leads       atomic.Bool
+	relays      relayTable
+	relay       prometheus.Counter
+	rebuilt     prometheus.Counter
+	differences prometheus.Gauge
 }
 
 // leaseName is the lease of the leader.
@@ -158,7 +166,10 @@ func New(cfg Config, d Deps) *Reconciler {
 	r.rebuilt = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "seckill_rebuilds_total", Help: "Rebuilds of a sale in Redis begun, warm-ups included: an alarm when no sale was warmed up.",
 	})
-	d.Metrics.MustRegister(r.relay, r.rebuilt, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	r.differences = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "seckill_audit_differences", Help: "Differences between Redis and the database that the last audit found.",
+	})
+	d.Metrics.MustRegister(r.relay, r.rebuilt, r.differences, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "seckill_leader", Help: "1 while this process leads the reconcilers.",
 	}, func() float64 {
 		if r.leads.Load() {
@@ -242,6 +253,7 @@ func (r *Reconciler) lead(ctx context.Context, fence int64, until time.Time) {
 func (r *Reconciler) work(ctx context.Context, fence int64) {
 	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16),
 		line: map[string]map[int64]int64{}, ended: map[string]bool{}, ends: map[string]map[int]int64{},
+		audited: make(chan struct{}, 1), differed: map[string]bool{}, purged: map[string]bool{}, lastAudit: r.d.Now(),
 	}
 	defer w.rebuilds.Wait()
 	fast := time.NewTicker(r.cfg.LiveInterval)
@@ -258,6 +270,8 @@ func (r *Reconciler) work(ctx context.Context, fence int64) {
 			return
 		case id := <-w.rebuilt:
 			delete(w.rebuilding, id)
+		case <-w.audited:
+			w.auditing = false
 		case <-fast.C:
 		}
 	}

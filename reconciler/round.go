@@ -24,7 +24,12 @@ type round struct {
 	placed     time.Time                  // when waiters were told their places last
 	line       map[string]map[int64]int64 // places told, by activity/commodity and user
 	ends       map[string]map[int]int64   // end offsets to pass before an activity is settled
-	ended      map[string]bool            // activities whose waitlist was ended in this term
+	auditing   bool                       // one runs now
+	audited    chan struct{}              // it has ended
+	lastAudit  time.Time
+	differed   map[string]bool // sales whose last audit found something; used by the audit alone
+	purged     map[string]bool // settled sales whose keys were removed in this term
+	ended      map[string]bool // activities whose waitlist was ended in this term
 }
 
 // shown is the live state that viewers were sent last.
@@ -47,6 +52,10 @@ func (w *round) tasks(ctx context.Context) {
 	r.step(ctx, "returns", w.returnUnits)
 	r.step(ctx, "untold", r.tellAgain)
 	r.step(ctx, "settle", w.settle)
+	if now := r.d.Now(); now.Sub(w.lastAudit) >= r.cfg.AuditInterval {
+		w.lastAudit = now
+		w.auditAll()
+	}
 	if now := r.d.Now(); now.Sub(w.placed) >= r.cfg.PlacesInterval {
 		w.placed = now
 		r.step(ctx, "waitlist", w.places)
@@ -59,6 +68,7 @@ func (w *round) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read activities: %w", err)
 	}
+	w.cleanUp(ctx, all)
 	w.activities = slices.DeleteFunc(all, func(a *sale.Activity) bool {
 		return a.State == sale.StateDraft || a.State == sale.StateSettled
 	})

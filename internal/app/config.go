@@ -56,6 +56,7 @@ type PusherConfig struct {
 type ConsumerConfig struct {
 	Addr         string
 	NodeLeaseTTL time.Duration // of the snowflake node number
+	MaxClockSkew time.Duration // between this machine and the database
 	consumer.Config
 }
 
@@ -129,7 +130,7 @@ func Defaults() Config {
 		StartWait: 60 * time.Second,
 		Gateway:   GatewayConfig{Addr: "127.0.0.1:8080", Config: gateway.Config{}.WithDefaults()},
 		Pusher:    PusherConfig{Addr: "127.0.0.1:8081", Config: pusher.Config{}.WithDefaults()},
-		Consumer:  ConsumerConfig{Addr: "127.0.0.1:8082", NodeLeaseTTL: 15 * time.Second, Config: consumer.Config{FindRate: true}.WithDefaults()},
+		Consumer:  ConsumerConfig{Addr: "127.0.0.1:8082", NodeLeaseTTL: 15 * time.Second, MaxClockSkew: 2 * time.Second, Config: consumer.Config{FindRate: true}.WithDefaults()},
 		Reconciler: ReconcilerConfig{
 			Addr: "127.0.0.1:8083", Config: reconciler.Config{}.WithDefaults(),
 		},

@@ -183,7 +183,25 @@ func plainChecks(in map[string]telemetry.Check) map[string]func(context.Context)
 	return out
 }
 
+// checkClock refuses to start with a clock that differs from the database's: order numbers are made of this clock, and
+// one that was set back across a restart would make numbers that were made before (S15, FS-096).
+func (a *App) checkClock(ctx context.Context) error {
+	before := time.Now()
+	database, err := a.ledger.Clock(ctx)
+	if err != nil {
+		return err
+	}
+	skew := before.Add(time.Since(before) / 2).Sub(database)
+	if skew.Abs() > a.cfg.Consumer.MaxClockSkew {
+		return fmt.Errorf("the clock of this machine differs from the database's by %v, more than consumer.maxClockSkew %v", skew.Round(time.Millisecond), a.cfg.Consumer.MaxClockSkew)
+	}
+	return nil
+}
+
 func (a *App) startConsumer(ctx context.Context) error {
+	if err := a.checkClock(ctx); err != nil {
+		return err
+	}
 	numbers := consumer.NewNumbers(a.ledger, a.cfg.Node, a.cfg.Consumer.NodeLeaseTTL, time.Now, a.log)
 	if err := numbers.Acquire(ctx); err != nil {
 		return err
@@ -222,7 +240,7 @@ func (a *App) startReconciler() error {
 	}
 	r := reconciler.New(a.cfg.Reconciler.Config, reconciler.Deps{
 		Stock: a.stock, Ledger: a.ledger, Queue: a.producer, Offsets: a.topics, Announcer: a.publisher,
-		PromotedToken: tokens.Promoted, Retention: a.cfg.Retention, Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
+		PromotedToken: tokens.Promoted, Audit: reconciler.NewAuditor(a.stock, a.ledger).Audit, Retention: a.cfg.Retention, Holder: a.cfg.Node, Metrics: a.registry, Log: a.log,
 	})
 	a.background("reconciler", r.Run)
 	a.health(RoleReconciler)

@@ -78,3 +78,14 @@ func (l *Ledger) updateLease(ctx context.Context, what, name, q string, args ...
 	}
 	return nil
 }
+
+// Clock reads the database's clock.
+func (l *Ledger) Clock(ctx context.Context) (time.Time, error) {
+	ctx, cancel := l.deadline(ctx)
+	defer cancel()
+	var ms int64
+	if err := l.primary.QueryRowContext(ctx, "SELECT "+l.d.nowMS).Scan(&ms); err != nil {
+		return time.Time{}, fmt.Errorf("read the database's clock: %w", l.d.classify(err))
+	}
+	return timeOf(ms), nil
+}

@@ -101,7 +101,7 @@ func installMariaDB(ctx context.Context, dir string) error {
 		return fmt.Errorf("mariadb-install-db: %w", ErrNotInstalled)
 	}
 	cmd := exec.CommandContext(ctx, path, append(commonArgs(dir),
-		"--auth-root-authentication-method=normal", "--skip-test-db")...)
+		"--auth-root-authentication-method=normal", "--skip-test-db", "--tmpdir="+dir)...)
 	cmd.SysProcAttr = ChildAttr()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("install mariadb tables: %w: %s", err, out)
