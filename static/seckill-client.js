@@ -10,6 +10,7 @@
  *   state   the Activity, whenever it or its stock changes
  *   result  a Result of any sale of the user, each version once, never an older one after a newer one
  *   link    'socket' (pushed), 'polling' (asked for), 'offline' (no server is reached)
+ *   waitlist {commodityId, position}: the user's place in line; 0: no longer in it
  *   retry   {code, delayMs, attempt}: a purchase is tried again, with the same request token
  *   signin  the token is missing, wrong or expired: get another and call start()
  *   error   a SeckillError of background work
@@ -21,24 +22,24 @@ import { Link } from './client/link.js';
 import { Purchase } from './client/purchase.js';
 import { Results, resultOf, takesPart, undecided } from './client/results.js';
 import { ServerClock } from './client/clock.js';
-import { Emitter, Loop, around, fullJitter, subjectOf } from './client/util.js';
+import { readStanding, standingPace } from './client/standing.js';
+import { Emitter, Loop, around, insist, subjectOf } from './client/util.js';
+import { Waitlist } from './client/waitlist.js';
 import { watch } from './client/watch.js';
 
 export { SeckillError, stateAt, takesPart, undecided };
 
 /** @typedef {import('./client/results.js').Result} Result */
 /** @typedef {import('./client/activity.js').Activity} Activity */
+/** @typedef {import('./client/waitlist.js').Place} Place */
 
-const POLL_MS = 2_000; // of a result under way, when the server names no time
-const ORDER_POLL_MS = 5_000; // of an order that waits for its payment
-const IDLE_POLL_MS = 10_000; // of a user without a request
+const BOUGHT_MS = 2_000; // after a purchase, until its result is asked for
 const STOCK_POLL_MS = 3_000; // of a sale that is on
 const CALM_POLL_MS = 15_000; // of one that is not
 const SOCKET_GRACE_MS = 1_000; // for the socket to tell the state before it is asked for
 const LIVE_TRUST_MS = 2_000; // stock that was pushed so recently is newer than what a gateway remembers
-const PREPARE_MS = 60_000; // before the start, the request token is fetched somewhere in this window
 const CHECK_MS = 300; // within which several signs of a return are one
-const CHANGE_RETRIES = 3; // of a payment or cancellation without an answer
+const SPREAD_MS = 2_000; // over which all who heard the same at once ask about it
 
 export class SeckillClient {
   #o;
@@ -47,6 +48,7 @@ export class SeckillClient {
   #link;
   #purchase;
   #results;
+  #waitlist;
   #emitter = new Emitter();
   #activity = null;
   #liveAt = 0;
@@ -57,7 +59,6 @@ export class SeckillClient {
   #gap = false; // something was missed: the sale is read again once the socket is up
   #signedOut = false; // the token was refused, and start has not been called since
   #loops;
-  #prepareTimer = null;
   #unwatch = () => {};
 
   /**
@@ -90,12 +91,14 @@ export class SeckillClient {
     const onSignIn = () => this.#signIn();
     const onServerTime = (...s) => this.#clock.sample(...s);
     this.#api = new Api({ ...o, onServerTime, onSignIn, onReach: (ok) => this.#reach(ok) });
+    const user = async () => subjectOf((await o.getToken()) ?? '');
+    const shared = { api: this.#api, activityId: o.activityId, timers: o.timers, random: o.random, store: o.store, user };
     this.#purchase = new Purchase({
-      api: this.#api, results: this.#results, activityId: o.activityId, timers: o.timers, random: o.random, store: o.store,
-      serverNow: () => this.serverNow(),
-      user: async () => subjectOf((await o.getToken()) ?? ''),
+      ...shared, results: this.#results, serverNow: () => this.serverNow(),
+      wanted: async () => !takesPart(this.result) && this.#signedIn(),
       onRetry: (retry) => this.#emitter.emit('retry', retry),
     });
+    this.#waitlist = new Waitlist({ ...shared, result: () => this.result, onChange: (p) => this.#emitter.emit('waitlist', p) });
     this.#link = new Link({
       getToken: o.getToken, WebSocket: o.WebSocket, timers: o.timers, random: o.random, now: o.now, onSignIn, onServerTime,
       url: () => `${this.#pushUrl()}/v1/ws?activity=${encodeURIComponent(o.activityId)}`,
@@ -105,9 +108,10 @@ export class SeckillClient {
       onUp: () => this.#pushed(),
       onDown: () => this.#fallBack(around(o.random, SOCKET_GRACE_MS)),
     });
+    const standing = { ...shared, results: this.#results, purchase: this.#purchase, waitlist: this.#waitlist };
     this.#loops = {
       activity: new Loop(() => this.#pollActivity(), o),
-      result: new Loop(() => this.#pollResult(), o),
+      result: new Loop(() => this.#pollResult(standing), o),
     };
   }
 
@@ -124,6 +128,16 @@ export class SeckillClient {
   /** How the user stands in this sale, if that is known. @returns {Result|undefined} */
   get result() {
     return this.#results.of(this.#o.activityId);
+  }
+
+  /** The user's place in this sale's waitlist, or null. @returns {Place|null} */
+  get waitlist() {
+    return this.#waitlist.place;
+  }
+
+  /** Whether the user's request in this sale came of the waitlist. */
+  get promoted() {
+    return this.result !== undefined && this.result.requestToken === this.#waitlist.promoted;
   }
 
   /** 'socket', 'polling', 'offline', or null before anything is known. */
@@ -158,9 +172,7 @@ export class SeckillClient {
     this.#unwatch();
     this.#link.stop();
     this.#purchase.stop();
-    this.#loops.activity.stop();
-    this.#loops.result.stop();
-    this.#o.timers.clear(this.#prepareTimer);
+    for (const loop of Object.values(this.#loops)) loop.stop();
   }
 
   /** Looks at everything again: after sleep, a change of network, a return to the page. */
@@ -196,8 +208,29 @@ export class SeckillClient {
       return await this.#purchase.buy(commodityId, quantity);
     } finally {
       this.#link.expect();
-      if (this.#started && !this.#link.up) this.#loops.result.in(POLL_MS);
+      if (this.#started && !this.#link.up) this.#loops.result.in(BOUGHT_MS);
     }
+  }
+
+  /**
+   * Gets in line for a unit that comes back. The place comes as waitlist events, and a unit as a result event, under a
+   * request token of its own.
+   * @param {string} commodityId
+   * @returns {Promise<Place|null>} null: a unit has come already, or the place is not known yet
+   * @throws {SeckillError} for a refusal
+   */
+  async joinWaitlist(commodityId) {
+    try {
+      return await this.#waitlist.join(commodityId);
+    } catch (err) {
+      if (err.code === 'already_participated') this.#loops.result.now(); // and this is how
+      throw err;
+    }
+  }
+
+  /** Gets out of line. */
+  leaveWaitlist() {
+    return this.#waitlist.leave();
   }
 
   /** A page of the user's orders, newest first. @returns {Promise<{orders: object[], nextCursor: string}>} */
@@ -222,17 +255,13 @@ export class SeckillClient {
 
   /** Pays or cancels. A repeat is answered as the first, so that a lost answer is asked for again. */
   async #change(orderNo, verb) {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const order = await this.#api.call('POST', `/v1/orders/${encodeURIComponent(orderNo)}/${verb}`);
-        this.#results.apply(resultOf(order));
-        return order;
-      } catch (err) {
-        if (err.code === 'wrong_status') this.#loops.result.now();
-        if (!err.temporary || attempt >= CHANGE_RETRIES) throw err;
-        const delay = err.retryAfterMs ?? 0;
-        await new Promise((resolve) => this.#o.timers.set(resolve, delay + fullJitter(this.#o.random, attempt, 500, 4_000)));
-      }
+    try {
+      const order = await insist(() => this.#api.call('POST', `/v1/orders/${encodeURIComponent(orderNo)}/${verb}`), this.#o);
+      this.#results.apply(resultOf(order));
+      return order;
+    } catch (err) {
+      if (err.code === 'wrong_status') this.#loops.result.now();
+      throw err;
     }
   }
 
@@ -244,7 +273,9 @@ export class SeckillClient {
   /** A frame of the socket. */
   #frame(frame) {
     if (frame.type === 'result') this.#results.apply(frame);
-    if (frame.type === 'activity' && frame.activityId === this.#o.activityId) this.#live(frame);
+    if (frame.activityId !== this.#o.activityId) return;
+    if (frame.type === 'activity') this.#live(frame);
+    if (frame.type === 'waitlist') this.#waitlist.frame(frame);
   }
 
   /** Puts pushed stock and state into what is known of the sale. */
@@ -262,7 +293,7 @@ export class SeckillClient {
 
   /** Reads the sale again. All viewers have heard the same at once, so they do not ask at once. */
   #askSoon() {
-    if (this.#link.up) this.#loops.activity.in(this.#o.random() * 2_000);
+    if (this.#link.up) this.#loops.activity.in(this.#o.random() * SPREAD_MS);
     else this.#gap = true; // as soon as the socket is up
   }
 
@@ -274,23 +305,14 @@ export class SeckillClient {
     this.#prepareSoon();
   }
 
-  #news(r) {
-    this.#purchase.settled(r).catch((err) => this.#emitter.emit('error', err));
-    this.#emitter.emit('result', r);
-    this.#link.expect();
+  #prepareSoon() {
+    if (this.#started) this.#purchase.prepareBefore(this.#activity.startsAt);
   }
 
-  /** Before the start, gets the request token at a time of its own. */
-  #prepareSoon() {
-    const { timers, random } = this.#o;
-    timers.clear(this.#prepareTimer);
-    const wait = this.#activity.startsAt - this.serverNow();
-    if (!this.#started || wait <= 0) return;
-    const early = Math.min(PREPARE_MS, wait) * (0.05 + 0.9 * random());
-    this.#prepareTimer = timers.set(async () => {
-      if (takesPart(this.result) || !(await this.#o.getToken())) return;
-      this.#purchase.prepare().catch(() => {}); // the purchase itself asks again
-    }, Math.min(wait - early, 2 ** 31 - 1));
+  #news(r) {
+    this.#purchase.settled(r).then((own) => this.#waitlist.settled(r, own)).catch((err) => this.#emitter.emit('error', err));
+    this.#emitter.emit('result', r);
+    this.#link.expect();
   }
 
   async #pollActivity() {
@@ -310,39 +332,18 @@ export class SeckillClient {
   }
 
   /** Reads the user's result; says when to do so again, or null while the socket tells. */
-  async #pollResult() {
-    const { random } = this.#o;
+  async #pollResult(standing) {
     if (!(await this.#signedIn())) return null;
-    let wait;
+    let wait = null;
     try {
-      await this.#readResult();
+      await readStanding(standing);
     } catch (err) {
       if (err.code === 'unauthenticated' || err.code === 'signed_out') return null;
       if (!err.temporary && err.code !== 'not_found') this.#emitter.emit('error', err);
-      wait = err.retryAfterMs;
+      wait = err.retryAfterMs ?? 0;
     }
-    if (this.#link.up) return null;
-    const r = this.result;
-    if (undecided(r)) return Math.max(wait ?? 0, r.pollAfterMs ?? around(random, POLL_MS));
-    return Math.max(wait ?? 0, around(random, r?.status === 'pending_payment' ? ORDER_POLL_MS : IDLE_POLL_MS));
-  }
-
-  async #readResult() {
-    const { activityId } = this.#o;
-    const known = this.result;
-    const token = undecided(known) ? known.requestToken : await this.#purchase.open();
-    if (token) {
-      try {
-        this.#results.apply(await this.#api.call('GET', `/v1/results/${token}`));
-        return;
-      } catch (err) {
-        if (err.code !== 'not_found') throw err;
-      }
-    }
-    const me = await this.#api.call('GET', `/v1/activities/${encodeURIComponent(activityId)}/me`);
-    if (me.result) this.#results.apply(me.result);
-    // The server took this request and has lost it: the same one again is the same purchase (R18), and no failure.
-    else if (undecided(this.result)) await this.#purchase.resubmit(this.result);
+    if (this.#link.up && !(wait !== null && this.#mayWait())) return null;
+    return Math.max(wait, standingPace(this.result, this.#o.random));
   }
 
   async #signedIn() {
@@ -361,8 +362,15 @@ export class SeckillClient {
   #pushed() {
     this.#tellLink();
     for (const loop of Object.values(this.#loops)) loop.stop();
-    if (this.#gap) this.#loops.activity.in(this.#o.random() * 2_000);
+    if (this.#gap) this.#loops.activity.in(this.#o.random() * SPREAD_MS);
     this.#gap = false;
+    if (this.#mayWait()) this.#loops.result.in(this.#o.random() * SPREAD_MS); // a place is pushed only when it changes
+  }
+
+  /** Whether the user may be in line, as far as is known. */
+  #mayWait() {
+    const { state, items } = this.#activity;
+    return Boolean(this.waitlist) || (!takesPart(this.result) && state !== 'settled' && items.some((it) => it.remaining <= 0));
   }
 
   #fallBack(delayMs) {

@@ -3,11 +3,13 @@
  * purchase; what is undecided is never called failed.
  */
 
-import { fullJitter } from './util.js';
+import { Memo } from './memo.js';
 import { SeckillError } from './http.js';
+import { fullJitter } from './util.js';
 import { takesPart, undecided } from './results.js';
 
 const TOKEN_MARGIN_MS = 30_000; // a token that expires sooner is not used for a new purchase
+const PREPARE_MS = 60_000; // before the start, the request token is fetched somewhere in this window
 const EARLY_MS = 2_000; // a purchase that comes so much too early waits for the start
 const MAX_INTERNAL = 3; // retries after an error of the server that says nothing of its cause
 const BASE_MS = 500;
@@ -16,7 +18,8 @@ const CAP_MS = 10_000;
 export class Purchase {
   #o;
   #running = null; // {commodityId, quantity, promise}
-  #memo = null; // {requestToken, expiresAt, commodityId?, quantity?, posted}
+  #memo; // {requestToken, expiresAt, commodityId?, quantity?, posted}
+  #ahead = null; // the timer of a token that is fetched before the start
   #wake = null; // ends the wait before the next attempt
   #stopped = false;
 
@@ -30,10 +33,12 @@ export class Purchase {
    * @param {() => number} o.serverNow
    * @param {Pick<Storage, 'getItem'|'setItem'|'removeItem'>|undefined} o.store keeps the token over a reload
    * @param {() => Promise<string>} o.user whose purchase it is
+   * @param {() => Promise<boolean>} o.wanted whether a token fetched ahead of time may be of use
    * @param {(retry: {code: string, delayMs: number, attempt: number}) => void} o.onRetry
    */
   constructor(o) {
     this.#o = o;
+    this.#memo = new Memo({ ...o, name: 'purchase' });
   }
 
   /** Whether a purchase is being asked for. */
@@ -43,7 +48,7 @@ export class Purchase {
 
   /** The token that was posted and whose fate is not known; undefined when there is none. */
   async open() {
-    const memo = await this.#recall();
+    const memo = await this.#memo.read();
     return memo?.posted ? memo.requestToken : undefined;
   }
 
@@ -52,12 +57,24 @@ export class Purchase {
    * @returns {Promise<string>}
    */
   async prepare() {
-    const memo = await this.#recall();
+    const memo = await this.#memo.read();
     if (memo && (memo.posted || memo.expiresAt - this.#o.serverNow() > TOKEN_MARGIN_MS)) return memo.requestToken;
     const { api, activityId } = this.#o;
     const granted = await api.call('POST', `/v1/activities/${activityId}/request-token`);
-    await this.#remember({ ...granted, posted: false });
+    await this.#memo.write({ ...granted, posted: false });
     return granted.requestToken;
+  }
+
+  /** Gets the token before the start of the sale, at a moment of this client's own. @param {number} startsAt */
+  prepareBefore(startsAt) {
+    const { timers, random, serverNow, wanted } = this.#o;
+    timers.clear(this.#ahead);
+    const wait = startsAt - serverNow();
+    if (wait <= 0) return;
+    const early = Math.min(PREPARE_MS, wait) * (0.05 + 0.9 * random());
+    this.#ahead = timers.set(async () => {
+      if (await wanted()) this.prepare().catch(() => {}); // the purchase itself asks again
+    }, Math.min(wait - early, 2 ** 31 - 1));
   }
 
   /**
@@ -87,11 +104,11 @@ export class Purchase {
     this.#o.results.apply(await this.#post(r.requestToken, r.commodityId, r.quantity));
   }
 
-  /** A result came in: a token that is decided is not used again. */
+  /** A result came in: a token that is decided is not used again. The answer is whether it is this purchase's own. */
   async settled(r) {
-    if (undecided(r)) return;
-    const memo = await this.#recall();
-    if (memo?.requestToken === r.requestToken) await this.#forget();
+    const own = (await this.#memo.read())?.requestToken === r.requestToken;
+    if (own && !undecided(r)) await this.#memo.clear();
+    return own;
   }
 
   /** Ends the wait before the next attempt, if there is one. */
@@ -101,21 +118,22 @@ export class Purchase {
 
   stop() {
     this.#stopped = true;
+    this.#o.timers.clear(this.#ahead);
     this.wake();
   }
 
   async #run(commodityId, quantity) {
     const state = { attempt: 0, internal: 0, uncertain: false, renewed: false };
-    const old = (await this.#recall())?.posted; // by an earlier purchase, perhaps of a page that was closed
+    const old = (await this.#memo.read())?.posted; // by an earlier purchase, perhaps of a page that was closed
     for (;;) {
       if (this.#stopped) throw new SeckillError('stopped', 'the client was stopped');
       try {
         const token = await this.prepare();
-        await this.#remember({ ...this.#memo, posted: true, commodityId, quantity });
+        await this.#memo.write({ ...this.#memo.value, posted: true, commodityId, quantity });
         const result = this.#o.results.apply(await this.#post(token, commodityId, quantity));
         if (!old || state.renewed || takesPart(result)) return result;
         state.renewed = true; // that was the refusal of the earlier one
-        await this.#forget();
+        await this.#memo.clear();
         continue;
       } catch (err) {
         if (!(err instanceof SeckillError)) throw err;
@@ -137,7 +155,7 @@ export class Purchase {
    * wait that is due; a refusal is thrown.
    */
   async #judge(err, state, commodityId, quantity) {
-    const memo = this.#memo;
+    const memo = this.#memo.value;
     const { results, activityId } = this.#o;
     switch (err.code) {
       case 'pending': // held, but its place in the queue is not confirmed
@@ -151,7 +169,7 @@ export class Purchase {
       case 'invalid_token': // not used in time: another one cannot buy twice, since the server counts users
         if (state.renewed) throw err;
         state.renewed = true;
-        return void (await this.#forget());
+        return void (await this.#memo.clear());
       case 'not_started':
         if (!(err.startsAt - err.serverTime <= EARLY_MS)) return await this.#refused(err);
         err.retryAfterMs = Math.max(20, err.startsAt - err.serverTime);
@@ -172,7 +190,7 @@ export class Purchase {
 
   /** A refusal does not use up the token: it serves the next attempt. */
   async #refused(err) {
-    if (this.#memo) await this.#remember({ ...this.#memo, posted: false });
+    if (this.#memo.value) await this.#memo.write({ ...this.#memo.value, posted: false });
     throw err;
   }
 
@@ -205,37 +223,5 @@ export class Purchase {
       };
     });
     this.#wake = null;
-  }
-
-  async #key() {
-    return `seckill.purchase.${await this.#o.user()}.${this.#o.activityId}`;
-  }
-
-  async #recall() {
-    if (this.#memo || !this.#o.store) return this.#memo;
-    try {
-      this.#memo = JSON.parse(this.#o.store.getItem(await this.#key()));
-    } catch {
-      this.#memo = null; // spoiled, or the store is not to be used
-    }
-    return this.#memo;
-  }
-
-  async #remember(memo) {
-    this.#memo = memo;
-    try {
-      this.#o.store?.setItem(await this.#key(), JSON.stringify(memo));
-    } catch {
-      // a full or forbidden store costs the memory over a reload only
-    }
-  }
-
-  async #forget() {
-    this.#memo = null;
-    try {
-      this.#o.store?.removeItem(await this.#key());
-    } catch {
-      // as above
-    }
   }
 }

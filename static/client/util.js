@@ -1,5 +1,7 @@
 /** Small parts that the client's modules share. */
 
+const INSIST_RETRIES = 3;
+
 /** Listeners by event type. A listener that throws is reported and does not stop the others. */
 export class Emitter {
   #listeners = new Map();
@@ -41,6 +43,25 @@ export function fullJitter(random, attempt, baseMs, capMs) {
 /** Makes a delay 20 % shorter or longer. */
 export function around(random, ms) {
   return ms * (0.8 + 0.4 * random());
+}
+
+/**
+ * Makes a call that is answered the same when it is repeated, again as long as its error may pass, a few times.
+ * @template T
+ * @param {() => Promise<T>} call
+ * @param {{timers: {set: Function}, random: () => number}} o
+ * @returns {Promise<T>}
+ */
+export async function insist(call, { timers, random }) {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await call();
+    } catch (err) {
+      if (!err.temporary || attempt >= INSIST_RETRIES) throw err;
+      const delay = (err.retryAfterMs ?? 0) + fullJitter(random, attempt, 500, 4_000);
+      await new Promise((resolve) => timers.set(resolve, delay));
+    }
+  }
 }
 
 /**

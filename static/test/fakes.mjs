@@ -124,7 +124,7 @@ export function setUp(options = {}) {
     baseUrl: 'http://gateway.test', activityId: 'A', getToken: () => JWT, fetch: server.fetch, WebSocket: sockets.FakeSocket,
     now: clock.now, timers: clock.timers, random: () => 0.5, page: null, ...options,
   });
-  const events = { state: [], result: [], link: [], retry: [], signin: [], error: [] };
+  const events = { state: [], result: [], waitlist: [], link: [], retry: [], signin: [], error: [] };
   for (const type of Object.keys(events)) client.on(type, (value) => events[type].push(value));
   return { clock, server, sockets, client, events };
 }
@@ -132,4 +132,20 @@ export function setUp(options = {}) {
 /** A result of token T1. */
 export function result(status, version, more = {}) {
   return { requestToken: 'T1', activityId: 'A', commodityId: 'C', quantity: 1, status, version, ...more };
+}
+
+/** A store such as sessionStorage. */
+export function fakeStore(entries = []) {
+  const kept = new Map(entries);
+  return { getItem: (k) => kept.get(k) ?? null, setItem: (k, v) => kept.set(k, v), removeItem: (k) => kept.delete(k) };
+}
+
+/** A client whose socket is open and has told the state. */
+export async function connected(options) {
+  const all = setUp(options);
+  all.client.start();
+  await all.clock.advance(10);
+  all.sockets.last().tell({ type: 'synced', serverTime: all.clock.time });
+  await all.clock.advance(0);
+  return all;
 }

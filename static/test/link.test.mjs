@@ -1,20 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { FakeClock, JWT, problem, reply, result, setUp, START } from './fakes.mjs';
+import { FakeClock, JWT, connected, problem, reply, result, setUp, START } from './fakes.mjs';
 
 const ORDERS = 'POST /v1/activities/A/orders';
 const RESULT = 'GET /v1/results/T1';
 const ME = 'GET /v1/activities/A/me';
-
-/** A client whose socket is open and has told the state. */
-async function connected(options) {
-  const all = setUp(options);
-  all.client.start();
-  await all.clock.advance(10);
-  all.sockets.last().tell({ type: 'synced', serverTime: all.clock.time });
-  await all.clock.advance(0);
-  return all;
-}
 
 test('S28: the socket carries the token as a subprotocol, never in the address', async () => {
   const { sockets, events, server, clock } = await connected();
