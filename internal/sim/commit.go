@@ -1,0 +1,320 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"seckill/internal/sale"
+)
+
+// Errors of one deciding transaction, as in package ledger.
+var (
+	errDuplicate   = errors.New("duplicate key")
+	errLookCloser  = errors.New("look up users before refusing")
+	errSoldOut     = errors.New("conditional stock update: 0 rows")
+	errNumberTaken = errors.New("order number taken")
+)
+
+type lookup int
+
+const (
+	tokensOnly lookup = iota
+	tokensAndUsers
+	andSoldOut
+	andRefuse
+)
+
+// Commit decides a batch as package ledger does: one transaction, else one for each message. Between what a
+// transaction reads and what it writes others may decide; unique keys and the conditional update guard the write.
+func (l *ledger) Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decision, error) {
+	batch = append([]sale.Pending(nil), batch...)
+	out, err := l.commitTx(ctx, batch, tokensOnly)
+	if errors.Is(err, errDuplicate) || errors.Is(err, errLookCloser) {
+		out, err = l.commitTx(ctx, batch, tokensAndUsers)
+	}
+	if err == nil || errors.Is(err, sale.ErrTransient) {
+		return out, err
+	}
+	out = make([]sale.Decision, len(batch))
+	for i := range batch {
+		if out[i], err = l.commitOne(ctx, batch[i]); err != nil {
+			return nil, fmt.Errorf("commit reservation %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+func (l *ledger) commitOne(ctx context.Context, p sale.Pending) (sale.Decision, error) {
+	how := tokensAndUsers
+	for range 8 {
+		out, err := l.commitTx(ctx, []sale.Pending{p}, how)
+		switch {
+		case err == nil:
+			return out[0], nil
+		case errors.Is(err, errSoldOut):
+			how = andSoldOut
+		case errors.Is(err, errDuplicate):
+			taken := false
+			err := l.by.call(ctx, toDB, "look up number", "", func() error {
+				o := l.db.byNo[p.OrderNo]
+				taken = o != nil && o.RequestToken != p.Token
+				return nil
+			})
+			if err != nil {
+				return sale.Decision{}, err
+			}
+			if taken {
+				return sale.Decision{}, errNumberTaken
+			}
+		default:
+			return sale.Decision{}, err
+		}
+	}
+	return sale.Decision{}, fmt.Errorf("still contended: %w", sale.ErrTransient)
+}
+
+// Refuse is as of package ledger.
+func (l *ledger) Refuse(ctx context.Context, p sale.Pending) (sale.Decision, error) {
+	for range 8 {
+		out, err := l.commitTx(ctx, []sale.Pending{p}, andRefuse)
+		if err == nil {
+			return out[0], nil
+		}
+		if !errors.Is(err, errDuplicate) {
+			return sale.Decision{}, fmt.Errorf("refuse reservation: %w", err)
+		}
+	}
+	return sale.Decision{}, fmt.Errorf("refuse reservation: still contended: %w", sale.ErrTransient)
+}
+
+func (l *ledger) commitTx(ctx context.Context, batch []sale.Pending, how lookup) ([]sale.Decision, error) {
+	p := &plan{db: l.db, batch: batch, how: how, out: make([]sale.Decision, len(batch)), role: l.role}
+	if err := l.by.call(ctx, toDB, "look up", batch[0].Token, p.read); err != nil {
+		return nil, err
+	}
+	for i := range batch {
+		if err := p.decide(i); errors.Is(err, sale.ErrTransient) {
+			return nil, l.by.call(ctx, toDB, "roll back", batch[0].Token, func() error { return err })
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	if err := l.by.call(ctx, toDB, "decide", batch[0].Token, p.write); err != nil {
+		return nil, err
+	}
+	return p.out, nil
+}
+
+// plan is plan of package ledger: one batch on its way to its decisions.
+type plan struct {
+	db    *database
+	batch []sale.Pending
+	how   lookup
+	role  string
+
+	known    map[string]sale.Decision
+	byUser   map[userKey]string // token of the order a user has
+	acts     map[string]activityRow
+	boundary map[string]map[int]int64
+
+	out     []sale.Decision
+	first   map[string]int
+	planned map[userKey]int
+	fresh   []int
+}
+
+// read is the lookup of one transaction.
+func (p *plan) read() error {
+	p.known, p.byUser, p.acts = map[string]sale.Decision{}, map[userKey]string{}, map[string]activityRow{}
+	p.boundary, p.first, p.planned = map[string]map[int]int64{}, map[string]int{}, map[userKey]int{}
+	for i := range p.batch {
+		m := &p.batch[i]
+		if step := p.db.decided(m.Token); step != nil {
+			d := sale.Decision{Reservation: sale.Reservation{UserID: step.UserID}} // another's: gives nothing away
+			if r := p.db.refusal(m.Token); r != nil && r.UserID == m.UserID {
+				d = *r
+				d.Price = m.Price
+			}
+			if o := p.db.byToken[m.Token]; o != nil && o.UserID == m.UserID {
+				d = o.decision()
+			}
+			p.known[m.Token] = d
+			continue
+		}
+		if o := p.db.byUser[userKey{m.ActivityID, m.UserID}]; o != nil && p.how != tokensOnly {
+			p.byUser[userKey{m.ActivityID, m.UserID}] = o.RequestToken
+		}
+		if a := p.db.acts[m.ActivityID]; a != nil {
+			c := *a
+			c.Activity = a.copy()
+			p.acts[m.ActivityID] = c
+			p.boundary[m.ActivityID] = a.boundary[a.Epoch]
+		}
+	}
+	return nil
+}
+
+func (p *plan) decide(i int) error {
+	m := &p.batch[i]
+	if j, ok := p.first[m.Token]; ok {
+		p.out[i] = p.out[j]
+		p.out[i].Repeated = true
+		if m.UserID != p.batch[j].UserID {
+			p.out[i] = refuse(m, sale.ReasonInvalid)
+		}
+		return nil
+	}
+	p.first[m.Token] = i
+	if d, ok := p.known[m.Token]; ok {
+		if d.UserID != m.UserID {
+			p.out[i] = refuse(m, sale.ReasonInvalid)
+			return nil
+		}
+		d.Epoch, d.At, d.Repeated = m.Epoch, m.At, true
+		p.out[i] = d
+		return nil
+	}
+	d, err := p.decideFresh(i)
+	if err != nil {
+		return err
+	}
+	p.out[i] = d
+	p.fresh = append(p.fresh, i)
+	return nil
+}
+
+func (p *plan) decideFresh(i int) (sale.Decision, error) {
+	m := &p.batch[i]
+	key := userKey{m.ActivityID, m.UserID}
+	first := p.byUser[key]
+	if j, ok := p.planned[key]; ok && first == "" {
+		first = p.batch[j].Token
+	}
+	if first != "" {
+		d := refuse(m, sale.ReasonParticipated)
+		d.FirstToken = first
+		return d, nil
+	}
+	if p.how == andRefuse {
+		return refuse(m, sale.ReasonInvalid), nil
+	}
+	a, ok := p.acts[m.ActivityID]
+	reason, err := p.check(m, &a, ok)
+	if err != nil {
+		return sale.Decision{}, err
+	}
+	if reason != "" && p.how == tokensOnly {
+		return sale.Decision{}, errLookCloser
+	}
+	if reason != "" {
+		return refuse(m, reason), nil
+	}
+	if p.how == andSoldOut {
+		d := refuse(m, "")
+		d.SoldOut, d.Status = true, sale.StatusSoldOut
+		return d, nil
+	}
+	p.planned[key] = i
+	return sale.Decision{
+		Reservation: m.Reservation, Ordered: true, OrderNo: m.OrderNo, Status: sale.StatusPendingPayment, Version: 1,
+		PayBefore: sale.FromMillis(a.PayBefore(m.At, p.db.ms()).UnixMilli()),
+	}, nil
+}
+
+func (p *plan) check(m *sale.Pending, a *activityRow, known bool) (sale.Reason, error) {
+	if !known {
+		return sale.ReasonInvalid, nil
+	}
+	it := a.Item(m.CommodityID)
+	if it == nil || m.Quantity < 1 || m.Quantity > it.MaxPerUser || !it.Price.Equal(m.Price) {
+		return sale.ReasonInvalid, nil
+	}
+	if a.State == sale.StateSettled {
+		return sale.ReasonSaleEnded, nil
+	}
+	if m.Epoch >= a.Epoch || p.db.bugs.NoEpoch {
+		return "", nil
+	}
+	if a.boundaryEpoch != a.Epoch && p.db.ms().Before(a.epochAt.Add(p.db.boundaryWait)) {
+		return "", fmt.Errorf("boundary of epoch %d not stored yet: %w", a.Epoch, sale.ErrTransient)
+	}
+	if m.Offset >= p.boundary[m.ActivityID][m.Partition] {
+		return sale.ReasonExpired, nil
+	}
+	return "", nil
+}
+
+func refuse(m *sale.Pending, why sale.Reason) sale.Decision {
+	return sale.Decision{Reservation: m.Reservation, Reason: why, Status: sale.StatusFailed, Version: 1}
+}
+
+// write stores the new decisions, all or none.
+func (p *plan) write() error {
+	sold := map[string]int64{}
+	for _, i := range p.fresh {
+		d := &p.out[i]
+		if p.db.decided(d.Token) != nil && !p.db.bugs.DecisionNotUnique {
+			return errDuplicate
+		}
+		if !d.Ordered {
+			continue
+		}
+		if p.db.byToken[d.Token] != nil || p.db.byUser[userKey{d.ActivityID, d.UserID}] != nil || p.db.byNo[d.OrderNo] != nil {
+			return errDuplicate
+		}
+		sold[d.CommodityID] += int64(d.Quantity)
+	}
+	for _, i := range p.fresh {
+		d := &p.out[i]
+		if !d.Ordered {
+			continue
+		}
+		it := p.db.acts[d.ActivityID].Item(d.CommodityID)
+		if it.Sold+sold[d.CommodityID] > it.Total {
+			return errSoldOut
+		}
+	}
+	for _, i := range p.fresh {
+		p.db.store(&p.batch[i], &p.out[i], p.role)
+	}
+	return nil
+}
+
+// store writes one decision: its two rows in the log, and its order if it is one.
+func (db *database) store(m *sale.Pending, d *sale.Decision, role string) {
+	if db.bugs.SecondTokenUndecided && d.Reason == sale.ReasonParticipated {
+		return
+	}
+	to := sale.TokenReleased
+	if d.Ordered {
+		to = sale.TokenCommitted
+	}
+	at := db.ms()
+	db.log[d.Token] = append(db.log[d.Token],
+		sale.Step{Token: d.Token, UserID: d.UserID, To: sale.TokenOccupied, Status: sale.StatusProcessing, Role: role, At: m.At},
+		sale.Step{Token: d.Token, Version: 1, UserID: d.UserID, From: sale.TokenOccupied, To: to, Status: d.Status, Reason: string(d.Reason), Role: role, At: at})
+	if !d.Ordered {
+		kept := *d
+		kept.Epoch, kept.At = 0, at
+		kept.Price = kept.Price.Sub(kept.Price) // the log keeps no price
+		db.refusals = append(db.refusals, sale.SnapshotEntry{Decision: kept, Returned: -1, At: at})
+		return
+	}
+	amount, err := sale.Amount(d.Price, d.Quantity)
+	if err != nil {
+		panic("BUG: checked before: " + err.Error())
+	}
+	o := &orderRow{
+		Order: sale.Order{
+			OrderNo: d.OrderNo, RequestToken: d.Token, UserID: d.UserID, ActivityID: d.ActivityID, CommodityID: d.CommodityID,
+			Quantity: d.Quantity, PayAmount: sale.FormatMoney(amount), Status: sale.StatusPendingPayment, Version: 1, CreatedAt: at,
+			PayBefore: d.PayBefore, ToldVersion: 1,
+		},
+		returned: -1, price: d.Reservation,
+	}
+	db.orders = append(db.orders, o)
+	db.byToken[d.Token], db.byNo[d.OrderNo] = o, o
+	db.byUser[userKey{d.ActivityID, d.UserID}] = o
+	db.acts[d.ActivityID].Item(d.CommodityID).Sold += int64(d.Quantity)
+}
