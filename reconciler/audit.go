@@ -254,8 +254,8 @@ func (a *Auditor) compareMarks(ctx context.Context, v *look, repair bool) error 
 		if err != nil {
 			return err
 		}
-		if ok && res.UserID == user && res.Status == sale.StatusProcessing {
-			continue // reserved since the look
+		if ok && res.UserID == user && res.Status != sale.StatusSoldOut && res.Status != sale.StatusFailed {
+			continue // reserved since the look, and perhaps an order by now
 		}
 		if err := mend("mark_without_order", strconv.FormatInt(user, 10), "names token "+token, user, token, ""); err != nil {
 			return err

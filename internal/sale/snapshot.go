@@ -18,7 +18,7 @@ type SnapshotEntry struct {
 }
 
 // Remaining is the stock that a rebuild writes for one item: total - sold - units on their way back (R11). An
-// unknown item has none. It may be negative only if the database itself contradicts stock_total.
+// unknown item has none. It is negative while Overdrawn has work to do, or if the database contradicts stock_total.
 func (s *Snapshot) Remaining(commodityID string) int64 {
 	it := s.Activity.Item(commodityID)
 	if it == nil {
@@ -31,4 +31,19 @@ func (s *Snapshot) Remaining(commodityID string) int64 {
 		}
 	}
 	return left
+}
+
+// Overdrawn settles returns that have nothing left to give: after a rewind Redis may have sold once more a unit that was
+// on its way back, since the database had counted it as free. Such an order is noted as returned, so that its token is
+// restored as released and its return answers already; else its unit would come back a second time.
+func (s *Snapshot) Overdrawn() {
+	for _, it := range s.Activity.Items {
+		missing := -s.Remaining(it.CommodityID)
+		for i := range s.Entries {
+			if e := &s.Entries[i]; missing > 0 && e.Returned == 0 && e.CommodityID == it.CommodityID {
+				e.Returned = 1
+				missing -= int64(e.Quantity)
+			}
+		}
+	}
 }

@@ -229,6 +229,9 @@ func (g *gateway) refresh() {
 // find is findResult.
 func (g *gateway) find(ctx context.Context, token string, user int64) (sale.Result, error) {
 	res, ok, err := g.st.Result(ctx, saleID, token)
+	if err != nil {
+		g.w.people.ahead(token)
+	}
 	if err == nil && ok {
 		if res.UserID != user {
 			return sale.Result{}, fmt.Errorf("result: %w", sale.ErrNotFound)

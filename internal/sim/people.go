@@ -89,10 +89,13 @@ func (p *people) observe(user int64, r sale.Result, how string) {
 	}
 	p.owner[r.RequestToken] = user
 	if how == "poll" && !w.lossy() && w.db.acts[saleID].Epoch <= 1 {
-		if r.Version < p.highest[r.RequestToken] {
-			w.violate("token %s: a poll showed version %d after version %d", r.RequestToken, r.Version, p.highest[r.RequestToken])
+		switch have := p.highest[r.RequestToken]; {
+		case have < 0:
+		case r.Version < have:
+			w.violate("token %s: a poll showed version %d after version %d", r.RequestToken, r.Version, have)
+		default:
+			p.highest[r.RequestToken] = r.Version
 		}
-		p.highest[r.RequestToken] = r.Version
 	}
 	if r.Version == 0 {
 		return
@@ -104,6 +107,14 @@ func (p *people) observe(user int64, r sale.Result, how string) {
 		w.violate("token %s version %d was told as %s %s and as %s %s", r.RequestToken, r.Version, have.Status, have.OrderNo, r.Status, r.OrderNo)
 	}
 	p.told[r.RequestToken][r.Version] = r
+}
+
+// ahead notes that a poll went to the database because Redis failed: it may be ahead of Redis then, and the next poll
+// shows an older version. Clients keep the highest.
+func (p *people) ahead(token string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.highest[token] = -1
 }
 
 // tab is one browser tab: it asks for one token's order and follows it.

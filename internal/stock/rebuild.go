@@ -86,6 +86,7 @@ func (s *Store) FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch in
 	if err != nil {
 		return fmt.Errorf("finish rebuild: %w", err)
 	}
+	snap.Overdrawn()
 	for _, list := range []struct {
 		key   string
 		users []int64
