@@ -1,7 +1,7 @@
 /** The buy page: it holds what is known, hears the client's events, and has the views show it. */
 
 import { currentLanguage, setLanguage, t, translate } from './i18n.js';
-import { SeckillClient } from './seckill-client.js';
+import { SeckillClient, takesPart } from './seckill-client.js';
 import { OrderBook } from './order-book.js';
 import { Session } from './session.js';
 import { byId, el, setText } from './view/dom.js';
@@ -30,6 +30,10 @@ const model = {
   resultAt: 0,
   buying: null, // {commodityId, retry?: {code, at}} while a purchase is being asked for
   refusal: null, // of the last attempt to buy
+  place: null, // in the waitlist: {commodityId, position}
+  promoted: false, // the result came of the waitlist
+  asking: null, // commodityId while the place in line is being asked for or given up
+  closed: false, // the waitlist takes nobody any more
   orders: [],
   nextCursor: '',
   link: null,
@@ -48,7 +52,7 @@ const book = new OrderBook(() => client, (orders, nextCursor) => {
   Object.assign(model, { orders, nextCursor });
   render();
 });
-const views = { sale: new SaleView(buy), panel: new PanelView(actions), orders: new OrdersView(actions) };
+const views = { sale: new SaleView({ buy, join: (id) => changePlace(id, 'joinWaitlist'), leave: (id) => changePlace(id, 'leaveWaitlist') }), panel: new PanelView(actions), orders: new OrdersView(actions) };
 
 function render() {
   model.user = session.user;
@@ -113,7 +117,7 @@ function choose(activity) {
   client?.stop();
   const { activityId } = activity;
   const mine = (client = new SeckillClient({ activityId, getToken: () => session.token, store: storage() }));
-  Object.assign(model, { activity, result: undefined, buying: null, refusal: null, link: null });
+  Object.assign(model, { activity, result: undefined, buying: null, refusal: null, link: null, place: null, promoted: false, asking: null, closed: false });
   const hear = (type, listener) => mine.on(type, (value) => {
     if (client !== mine) return; // another sale has been chosen
     listener(value);
@@ -122,6 +126,10 @@ function choose(activity) {
   hear('state', (a) => (model.activity = a));
   hear('link', (link) => (model.link = link));
   hear('result', hearResult);
+  hear('waitlist', () => {
+    model.refusal = null;
+    hearPlace();
+  });
   hear('retry', ({ code, delayMs }) => {
     if (model.buying) model.buying.retry = { code, at: Date.now() + delayMs };
   });
@@ -143,15 +151,25 @@ function hearResult(r) {
   model.result = client.result;
   if (before?.requestToken !== model.result?.requestToken) model.resultAt = Date.now();
   if (r.activityId === model.activity.activityId) model.refusal = null;
+  hearPlace();
+}
+
+function hearPlace() {
+  model.place = client.waitlist;
+  model.promoted = client.promoted;
+}
+
+/** Whether somebody is signed in; asks for it otherwise. */
+function signedIn() {
+  if (session.user) return true;
+  showError({ code: 'signed_out' });
+  byId('user').focus();
+  return false;
 }
 
 /** A click on a buy button. The button is off from here on, in the same moment. */
 async function buy(commodityId, quantity) {
-  if (!session.user) {
-    showError({ code: 'signed_out' });
-    byId('user').focus();
-    return;
-  }
+  if (!signedIn()) return;
   const mine = client;
   if (model.buying) {
     delete model.buying.retry;
@@ -169,6 +187,25 @@ async function buy(commodityId, quantity) {
   if (client !== mine) return;
   model.buying = null;
   model.result = mine.result;
+  render();
+}
+
+/** A click on a waitlist button. */
+async function changePlace(commodityId, verb) {
+  if (!signedIn() || model.asking) return;
+  const mine = client;
+  Object.assign(model, { asking: commodityId, refusal: null });
+  render();
+  try {
+    await mine[verb](commodityId);
+  } catch (err) {
+    if (client !== mine) return;
+    model.closed ||= err.code === 'waitlist_closed';
+    if (!takesPart(mine.result)) showError(err); // else the panel tells how he takes part
+  }
+  if (client !== mine) return;
+  model.asking = null;
+  hearPlace();
   render();
 }
 

@@ -64,6 +64,7 @@ func TestBrowser(t *testing.T) {
 		{"S33 two users at once want the last unit", testPageLastUnit},
 		{"S28 S37 a payment shows in a second browser too", testPagePay},
 		{"S23 cancel asks first", testPageCancel},
+		{"S24 S33 a unit that comes back shows to who waited, without a click", testPageWaitlist},
 		{"S33 sockets blocked, polling tells", testPagePolling},
 		{"FS-088 five clicks send one request", testPageClicks},
 		{"FS-088 the same on a phone", testPageTaps},

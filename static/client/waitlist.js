@@ -7,6 +7,8 @@ import { Memo } from './memo.js';
 import { takesPart } from './results.js';
 import { insist } from './util.js';
 
+const REJOIN_MS = 5_000; // longer than two rounds of the pushed places
+
 /** @typedef {{commodityId: string, position: number}} Place position 1 is the head; 0: no longer in line */
 
 export class Waitlist {
@@ -14,6 +16,7 @@ export class Waitlist {
   #path;
   #place = null;
   #heard = 0; // counts what was heard, so that an answer that was overtaken by a frame is known
+  #left = false;
   #memo; // {commodityId, requestToken?} of the wait, and of what came of it
 
   /**
@@ -51,6 +54,8 @@ export class Waitlist {
       const { position } = await insist(post, this.#o);
       await this.#memo.write({ commodityId });
       if (heard === this.#heard || !this.#place) this.#take(commodityId, position);
+      // Places are pushed when they change. One as before the user left looks unchanged, and is read.
+      if (this.#left) this.#o.timers.set(() => this.read().catch(() => {}), REJOIN_MS);
     } catch (err) {
       if (err.code !== 'already_waiting') throw err;
       await this.read();
@@ -61,6 +66,7 @@ export class Waitlist {
   /** Gets out of line. */
   async leave() {
     await insist(() => this.#o.api.call('DELETE', `${this.#path}/waitlist`), this.#o);
+    this.#left = true;
     if (!this.promoted) await this.#memo.clear(); // else it was too late
     if (this.#place) this.#take(this.#place.commodityId, 0);
   }

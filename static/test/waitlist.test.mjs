@@ -206,3 +206,15 @@ test('a refusal of another attempt, which hides the place in the answer, does no
   assert.equal(client.result.status, 'sold_out');
   assert.equal(client.waitlist.position, 3);
 });
+
+test('who leaves and comes back reads the place once more: a place as before is not pushed', async () => {
+  const { client, server, clock, place } = await waiting();
+  place(2);
+  await Promise.all([client.leaveWaitlist(), clock.advance(0)]);
+  await Promise.all([client.joinWaitlist('C'), clock.advance(0)]);
+  assert.equal(client.waitlist.position, 3);
+  server.answers[ME] = waits(2);
+  await clock.advance(6_000);
+  assert.equal(client.waitlist.position, 2);
+  assert.equal(server.asked(ME).length, 1);
+});

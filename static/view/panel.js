@@ -10,7 +10,7 @@ const CALM_MS = 500; // for which new buttons take no click: it was meant for wh
 
 /** What the status line says. @returns {{text: string, tone: 'none'|'wait'|'good'|'bad'}} */
 export function statusLine(model) {
-  const { result, buying, refusal } = model;
+  const { result, buying, refusal, place } = model;
   if (buying?.retry) {
     const seconds = Math.max(1, Math.ceil((buying.retry.at - model.deviceNow()) / 1000));
     const offline = buying.retry.code === 'network';
@@ -23,11 +23,17 @@ export function statusLine(model) {
     return { text: t(long ? 'status.processing.long' : 'status.processing'), tone: 'wait' };
   }
   if (refusal && !result?.orderNo) return { text: errorText(refusal), tone: 'bad' };
+  if (place) return { text: t('status.waiting', { position: place.position, item: titleOf(model, place.commodityId) }), tone: 'wait' };
   if (!result) return { text: t(model.user ? 'panel.empty' : 'panel.signin'), tone: 'none' };
   const text = [t(`status.${result.status}`)];
   if (result.status === 'failed' && has(`reason.${result.reason}`)) text.push(t(`reason.${result.reason}`));
   const tone = { pending_payment: 'good', paid: 'good' }[result.status] ?? 'bad';
   return { text: text.join(' '), tone };
+}
+
+/** The name of an item of the sale. */
+function titleOf(model, commodityId) {
+  return model.activity?.items.find((it) => it.commodityId === commodityId)?.title ?? commodityId;
 }
 
 /** The text of an error, by its code. @param {{code: string}} err */
@@ -52,6 +58,7 @@ export class PanelView {
   #actions;
   #shown = '';
   #offered = ''; // number of the order whose buttons have been shown
+  #calmUntil = 0;
   #parts = null;
 
   /** @param {{pay: Function, cancel: Function, busy: (orderNo: string) => boolean}} actions */
@@ -62,7 +69,7 @@ export class PanelView {
   render(model) {
     if (!this.#parts) this.#build();
     const r = model.result;
-    const key = JSON.stringify([model.language, r, r?.orderNo && this.#actions.busy(r.orderNo)]);
+    const key = JSON.stringify([model.language, r, model.promoted, r?.orderNo && this.#actions.busy(r.orderNo)]);
     if (key !== this.#shown) this.#renderOrder(model);
     this.#shown = key;
     setText(this.#parts.title, t('panel.title'));
@@ -93,7 +100,7 @@ export class PanelView {
     const r = model.result;
     const { order } = this.#parts;
     if (!r || !(r.orderNo || undecided(r))) return order.replaceChildren();
-    const title = model.activity?.items.find((it) => it.commodityId === r.commodityId)?.title ?? r.commodityId;
+    const title = titleOf(model, r.commodityId);
     const waits = r.status === 'pending_payment';
     const rows = [
       [t('panel.item'), r.quantity > 1 ? `${title} × ${r.quantity}` : title],
@@ -101,6 +108,7 @@ export class PanelView {
       waits ? [t('panel.payBefore'), el('b', { class: 'timer', dataset: { until: r.payBefore } })] : null,
     ];
     order.replaceChildren(
+      ...(model.promoted ? [el('p', { class: 'promoted' }, t('panel.promoted'))] : []),
       steps(r),
       el('dl', {}, ...rows.filter(Boolean).map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value)))),
       ...(waits ? [this.#buttons(r)] : []));
@@ -108,11 +116,13 @@ export class PanelView {
 
   #buttons(r) {
     const buttons = payButtons(r, this.#actions);
-    if (this.#offered !== r.orderNo) {
-      buttons.inert = true;
-      setTimeout(() => (buttons.inert = false), CALM_MS);
-    }
+    if (this.#offered !== r.orderNo) this.#calmUntil = Date.now() + CALM_MS;
     this.#offered = r.orderNo;
+    const calm = this.#calmUntil - Date.now();
+    if (calm > 0) {
+      buttons.inert = true;
+      setTimeout(() => (buttons.inert = false), calm);
+    }
     return buttons;
   }
 }

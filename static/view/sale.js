@@ -7,6 +7,8 @@ import { moment, money, parts, two } from './format.js';
 
 const LOOKS = 6; // of items, which have no pictures
 const MAX_CHOICES = 10; // of the quantity
+const CALM_MS = 500; // for which a new button takes no click: it was meant for the one before in its place
+const WAITS = ['open', 'paused', 'ended']; // states with a waitlist; units of unpaid orders come back after the end too
 
 /**
  * What the buy button of an item says and whether it can be pressed.
@@ -31,15 +33,33 @@ export function buyButton(model, item) {
   return { text: model.user ? 'buy.now' : 'buy.signin', can: true };
 }
 
+/**
+ * What the waitlist button of an item does and says, or null where there is nothing to wait for.
+ * @param {object} model see page.js
+ * @param {object} item
+ * @returns {{does: 'join'|'leave', text: string, can: boolean}|null}
+ */
+export function waitButton(model, item) {
+  const { result, buying, place, asking, closed } = model;
+  if (buying || takesPart(result)) return null;
+  const does = place?.commodityId === item.commodityId ? 'leave' : 'join';
+  const offered = item.remaining <= 0 && !place && !closed && WAITS.includes(stateAt(model.activity, model.now()));
+  if (does === 'join' && !offered) return null;
+  return { does, text: asking === item.commodityId ? 'buy.sending' : `wait.${does}`, can: !asking };
+}
+
 /** The heading and the items of a sale; built once a sale, then kept up to date. */
 export class SaleView {
   #cards = new Map();
   #shown = '';
-  #onBuy;
+  #actions;
 
-  /** @param {(commodityId: string, quantity: number) => void} onBuy */
-  constructor(onBuy) {
-    this.#onBuy = onBuy;
+  /**
+   * @param {{buy: (commodityId: string, quantity: number) => void, join: (commodityId: string) => void,
+   *   leave: (commodityId: string) => void}} actions
+   */
+  constructor(actions) {
+    this.#actions = actions;
   }
 
   /** Shows the model as it is now. @param {object} model */
@@ -87,14 +107,17 @@ export class SaleView {
     const meter = el('progress', { max: 1, value: 0, 'aria-hidden': 'true' });
     const quantity = this.#quantity(item);
     const button = el('button', { type: 'button', class: 'button buy', dataset: { buy: item.commodityId }, on: {
-      click: () => this.#onBuy(item.commodityId, Number(quantity?.value ?? 1)),
+      click: () => this.#actions.buy(item.commodityId, Number(quantity?.value ?? 1)),
+    } });
+    const wait = el('button', { type: 'button', class: 'quiet wait', hidden: true, dataset: { wait: item.commodityId }, on: {
+      click: () => this.#actions[wait.dataset.does](item.commodityId),
     } });
     const letter = [...item.title.trim()][0] ?? '?';
     const card = el('article', { class: 'card item', dataset: { item: item.commodityId } },
       el('div', { class: `picture look-${look}`, 'aria-hidden': 'true' }, letter),
       el('div', { class: 'facts' }, title, price, meter, left),
-      el('div', { class: 'act' }, quantity, button));
-    this.#cards.set(item.commodityId, { title, price, left, meter, quantity, button, card });
+      el('div', { class: 'act' }, quantity, button, wait));
+    this.#cards.set(item.commodityId, { title, price, left, meter, quantity, button, wait, card });
     return card;
   }
 
@@ -118,14 +141,29 @@ export class SaleView {
   }
 
   #renderButton(model, item) {
-    const { button, quantity } = this.#cards.get(item.commodityId);
+    const { button, quantity, wait } = this.#cards.get(item.commodityId);
     const { text, can, busy } = buyButton(model, item);
     setText(button, t(text));
     button.disabled = !can;
     button.classList.toggle('busy', Boolean(busy));
+    const line = waitButton(model, item);
+    this.#renderWait(wait, line);
+    button.hidden = line !== null && !can; // the other takes its place
     if (!quantity) return;
     quantity.hidden = !can && !model.buying;
     quantity.disabled = Boolean(model.buying);
+  }
+
+  #renderWait(button, line) {
+    if (line && (button.hidden || button.dataset.does !== line.does)) {
+      button.inert = true;
+      setTimeout(() => (button.inert = false), CALM_MS);
+    }
+    button.hidden = line === null;
+    if (!line) return;
+    setText(button, t(line.text));
+    button.disabled = !line.can;
+    button.dataset.does = line.does;
   }
 
   #renderClock(ms) {
