@@ -131,7 +131,12 @@ func (a *Auditor) read(ctx context.Context, activityID string) (*look, error) {
 		return nil, err
 	}
 	for i := range v.snap.Entries {
-		v.decisions[v.snap.Entries[i].Token] = &v.snap.Entries[i]
+		e := &v.snap.Entries[i]
+		v.decisions[e.Token] = e
+		if e.Returned == 0 && !slices.Contains(closed, e.Token) {
+			// Ended since the returns were read: whether Redis has its unit back was not asked.
+			return nil, fmt.Errorf("an order has ended meanwhile: %w", sale.ErrConflict)
+		}
 	}
 	return v, nil
 }

@@ -259,6 +259,7 @@ func (g *gateway) me(ctx context.Context, user int64) (sale.Result, error) {
 	}
 	d, dbErr := g.led.DecisionOfUser(ctx, saleID, user)
 	if dbErr == nil {
+		g.w.people.ahead(d.Token)
 		return d.Result(), nil
 	}
 	if errors.Is(dbErr, sale.ErrNotFound) && err != nil {
