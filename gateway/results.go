@@ -145,8 +145,9 @@ func (g *Gateway) me(ctx *fasthttp.RequestCtx, r request) error {
 			res.PollAfter = g.pollAfter(e.ID)
 		}
 		b = append(res.AppendFields(append(b, `,"result":{`...)), '}')
-	} else {
-		b = g.appendPlace(b, e, user)
+	}
+	if err != nil || res.Status == sale.StatusSoldOut || res.Status == sale.StatusFailed {
+		b = g.appendPlace(b, e, user) // who has no order may wait for one
 	}
 	writeJSON(ctx, fasthttp.StatusOK, append(b, '}'))
 	return nil
