@@ -251,9 +251,7 @@ func (db *database) raiseEpoch(id string, fence int64) (int64, error) {
 	if a.fence > fence {
 		return 0, sale.ErrConflict
 	}
-	if !db.bugs.NoEpoch || a.Epoch == 0 {
-		a.Epoch++
-	}
+	a.Epoch++
 	a.epochAt, a.fence = db.ms(), fence
 	return a.Epoch, nil
 }

@@ -19,6 +19,7 @@ type profile struct {
 	hold                  float64       // calls delayed
 	holdMax               time.Duration // by at most this
 	slowReply             float64       // answers delayed
+	focus                 string        // calls of this name are delayed every other time
 	linger                float64       // time passes although somebody could go on
 	crash                 float64       // of each interesting step
 	crashes               int           // at most
@@ -29,6 +30,7 @@ type profile struct {
 	flushes, rewinds      int
 	audits                int
 	sameNumber            float64 // an order number that is taken
+	selfAudit             bool    // the reconciler's own audit runs often; it would mend what others broke
 	pauses                int     // operator pauses and resumes the sale
 
 	repeat, secondTab, waits, cancels, pays float64 // of users
@@ -54,6 +56,8 @@ func drawProfile(r *rand.Rand) profile {
 	p.failBefore = oneOf(r, 0, 0, 0.02, 0.1)
 	p.failAfter = oneOf(r, 0, 0, 0.02, 0.1)
 	p.hold = oneOf(r, 0, 0.03, 0.1)
+	p.focus = oneOf(r, "", "", "", "decide", "decide", "settle", "publish", "return", "promote", "repair", "set status", "set mark", "reserve",
+		"commit offset", "mark returned", "restore", "open", "snapshot", "audit", "announce", "change order", "wipe", "save boundary", "live")
 	p.slowReply = oneOf(r, 0, 0, 0.05)
 	p.crash, p.crashes = oneOf(r, 0, 0.02, 0.06), oneOf(r, 1, 3, 5)
 	p.lostPublish = oneOf(r, 0, 0, 0.2, 0.6)
@@ -61,10 +65,11 @@ func drawProfile(r *rand.Rand) profile {
 	p.dropPush, p.latePush = oneOf(r, 0, 0.2, 0.6), oneOf(r, 0, 0.2)
 	p.rebalances = oneOf(r, 0, 0, 2, 5)
 	p.flushes = oneOf(r, 0, 0, 0, 1, 2)
-	p.rewinds = oneOf(r, 0, 0, 0, 0, 1)
+	p.rewinds = oneOf(r, 0, 0, 0, 1, 2)
 	p.audits = oneOf(r, 0, 0, 3)
 	p.sameNumber = oneOf(r, 0, 0, 0.1)
 	p.pauses = oneOf(r, 0, 0, 1)
+	p.selfAudit = oneOf(r, false, false, false, true)
 	return p
 }
 

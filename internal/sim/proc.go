@@ -265,10 +265,12 @@ func short(err error) string {
 // holdsBack keeps the answer that ends a rebuild until the rounds of its leader are idle. The leader chooses between
 // "rebuild finished" and "next tick" by a select, and when both are ready Go tosses a coin that no seed reaches.
 func (w *World) holdsBack(c *call) bool {
-	if !c.ends {
-		return false
-	}
+	return c.ends && w.inRounds(c.p)
+}
+
+// inRounds reports whether the rounds of a reconciler wait for an answer, and not for their next tick.
+func (w *World) inRounds(p *proc) bool {
 	return slices.ContainsFunc(w.waiting, func(d *call) bool {
-		return d.p == c.p && d.tag == "" && !d.gone && !strings.HasSuffix(d.name, " lease")
+		return d.p == p && d.tag == "" && !d.gone && !strings.HasSuffix(d.name, " lease")
 	})
 }

@@ -78,13 +78,25 @@ func quietLog() *slog.Logger {
 }
 
 func (w *World) runReconciler(p *proc) {
+	auditor := reconciler.NewAuditor(newStoreOf(w, p), &ledger{w.db, p, p.role})
+	audit := func(ctx context.Context, id string, repair bool) (*sale.AuditReport, error) {
+		ctx = tagged(ctx, "audit")
+		rep, err := auditor.Audit(ctx, id, repair)
+		// As for a rebuild: its end must not meet a tick; see holdsBack.
+		_ = p.callWhen(ctx, blocking, "end of audit", "", func() bool { return !w.inRounds(p) }, func() error { return nil })
+		return rep, err
+	}
+	auditEvery := 24 * time.Hour
+	if w.p.selfAudit {
+		auditEvery = 3 * time.Second
+	}
 	r := reconciler.New(reconciler.Config{
 		LeaseTTL: 3 * time.Second, Interval: time.Second, LiveInterval: time.Second, LiveRepeat: time.Minute,
 		RelayAfter: time.Second, RelayMax: 4 * time.Second, PlacesInterval: 2 * time.Second, CallTimeout: 2 * time.Second,
-		RebuildTimeout: rebuildDeadline,
+		RebuildTimeout: rebuildDeadline, AuditInterval: auditEvery,
 	}, reconciler.Deps{
 		Stock: newStoreOf(w, p), Ledger: &ledger{w.db, p, p.role}, Queue: &producer{b: w.broker, p: p, relay: true},
-		Offsets: &offsets{w.broker, p}, Announcer: &announcer{w, p}, PromotedToken: promotedToken, Holder: p.name,
+		Offsets: &offsets{w.broker, p}, Announcer: &announcer{w, p}, PromotedToken: promotedToken, Audit: audit, Holder: p.name,
 		Metrics: noMetrics{}, Log: w.log,
 	})
 	go func() { _ = r.Run(p.ctx) }()

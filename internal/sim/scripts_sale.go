@@ -8,9 +8,9 @@ import (
 )
 
 // begin is begin.lua.
-func (k *keysOfSale) begin(bugs *Bugs, a *sale.Activity, epoch int64) error {
+func (k *keysOfSale) begin(a *sale.Activity, epoch int64) error {
 	have, seq := k.position()
-	if have > epoch || have == epoch && k.meta != nil && k.meta.state != metaRebuilding && !bugs.NoEpoch {
+	if have > epoch || have == epoch && k.meta != nil && k.meta.state != metaRebuilding {
 		return sale.ErrConflict
 	}
 	k.meta = &meta{epoch: epoch, seq: seq + 1, state: metaRebuilding, from: sale.Activity{StartsAt: a.StartsAt, EndsAt: a.EndsAt}}

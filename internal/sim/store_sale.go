@@ -30,7 +30,7 @@ func (s *store) BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) 
 	if !a.KeysUntil(sale.DefaultRetention).After(s.now()) {
 		return fmt.Errorf("begin rebuild: retention passed: %w", sale.ErrWrongState)
 	}
-	err := s.script(ctx, a.ID, "begin rebuild", "", func(k *keysOfSale) error { return k.begin(s.r.bugs, &a, epoch) })
+	err := s.script(ctx, a.ID, "begin rebuild", "", func(k *keysOfSale) error { return k.begin(&a, epoch) })
 	if err != nil {
 		return fmt.Errorf("begin rebuild: %w", err)
 	}

@@ -197,7 +197,11 @@ func (w *World) gather() {
 	w.mu.Unlock()
 	slices.SortFunc(fresh, func(a, b *call) int { return strings.Compare(a.key(), b.key()) })
 	for _, c := range fresh {
-		if !w.calm && w.chance(w.p.hold) && c.ready == nil {
+		hold := w.p.hold
+		if c.name == w.p.focus {
+			hold = 0.5
+		}
+		if !w.calm && w.chance(hold) && c.ready == nil {
 			c.at = time.Now().Add(w.upTo(w.p.holdMax))
 			w.fault("call delayed")
 		}

@@ -1,0 +1,36 @@
+package sim
+
+import "testing"
+
+// The simulation must be able to fail: each of these mistakes, planted in a port or a mirror, is found within so many
+// seeds.
+func TestPlantedBugsAreFound(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		bugs   Bugs
+		within uint64
+	}{
+		{"decision row not unique per token", Bugs{DecisionNotUnique: true}, 20_000},
+		{"return script treats not_yet as done", Bugs{NotYetIsDone: true}, 20_000},
+		{"second token of a user acknowledged without a decision", Bugs{SecondTokenUndecided: true}, 20_000},
+		{"status written without the version check", Bugs{StatusUnchecked: true}, 20_000},
+		{"a repeat that finds occupied and does not publish", Bugs{RepeatNotPublished: true}, 20_000},
+		{"rebuild without epoch", Bugs{NoEpoch: true}, 20_000},
+		{"rebuilt stock that ignores pending returns", Bugs{ReturnsIgnored: true}, 20_000},
+		{"audit that writes although seq moved", Bugs{RepairUnconditional: true}, 20_000},
+		{"sold-out flag that answers participants", Bugs{FlagForAll: true}, 20_000},
+		{"committed acknowledged without telling again", Bugs{RepeatNotTold: true}, 20_000},
+		{"an offset committed past a hole", Bugs{OffsetPastHole: true}, 20_000},
+		{"a relay that releases", Bugs{RelayReleases: true}, 20_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range c.within {
+				if rep := play(t, Config{Seed: seed, Bugs: c.bugs}); len(rep.Violations) > 0 {
+					t.Logf("found within %d seeds: %s", seed+1, rep.Violations[0])
+					return
+				}
+			}
+			t.Errorf("not found within %d seeds", c.within)
+		})
+	}
+}
