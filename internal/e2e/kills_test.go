@@ -16,7 +16,7 @@ import (
 // oversold, the balance holds, each accepted request has exactly one outcome and its user learns it, nobody is told
 // failed who has an order.
 func TestKills(t *testing.T) {
-	rounds := 3
+	rounds := 1
 	if testenv.Long() {
 		rounds = 20
 	}
