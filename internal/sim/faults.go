@@ -70,7 +70,21 @@ func drawProfile(r *rand.Rand) profile {
 	p.sameNumber = oneOf(r, 0, 0, 0.1)
 	p.pauses = oneOf(r, 0, 0, 1)
 	p.selfAudit = oneOf(r, false, false, false, true)
+	if r.IntN(12) == 0 {
+		p.zombies(r)
+	}
 	return p
+}
+
+// zombies is a theme: consumers are slow between look-up and write and lose their partition meanwhile, while a Redis that
+// has gone back lets in more than the database has, and orders end and make room. Then one token can be decided both ways.
+func (p *profile) zombies(r *rand.Rand) {
+	p.partitions, p.consumers, p.gateways, p.reconcilers = 1, 2, 1, 1
+	p.users, p.units, p.maxPerUser = 4, 1, 1
+	p.failBefore, p.failAfter, p.crash, p.lostPublish, p.hold, p.slowReply = 0, 0, 0, 0, 0, 0
+	p.focus, p.holdMax, p.rebalances = "decide", oneOf(r, 500*time.Millisecond, 2*time.Second), 8
+	p.rewinds, p.flushes, p.audits, p.pauses = 3, 0, 0, 0
+	p.cancels, p.pays, p.repeat, p.payWithin = oneOf(r, 0.4, 0.9), 0, 0, 2*time.Second
 }
 
 // lossy reports whether Redis lost something in this run.

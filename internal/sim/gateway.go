@@ -230,7 +230,7 @@ func (g *gateway) refresh() {
 func (g *gateway) find(ctx context.Context, token string, user int64) (sale.Result, error) {
 	res, ok, err := g.st.Result(ctx, saleID, token)
 	if err != nil {
-		g.w.people.ahead(token)
+		g.w.people.passed(token)
 	}
 	if err == nil && ok {
 		if res.UserID != user {
@@ -259,7 +259,7 @@ func (g *gateway) me(ctx context.Context, user int64) (sale.Result, error) {
 	}
 	d, dbErr := g.led.DecisionOfUser(ctx, saleID, user)
 	if dbErr == nil {
-		g.w.people.ahead(d.Token)
+		g.w.people.passed(d.Token)
 		return d.Result(), nil
 	}
 	if errors.Is(dbErr, sale.ErrNotFound) && err != nil {

@@ -20,7 +20,7 @@ type people struct {
 
 	users    []int64
 	told     map[string]map[int64]sale.Result // by token and version
-	highest  map[string]int64                 // version a poll has shown
+	ahead    map[string]bool                  // tokens that a poll has shown from the database while Redis failed
 	owner    map[string]int64                 // who has sent or got a token
 	accepted map[string]bool                  // answered 202
 	inbox    map[int64]map[string]sale.Result // pushed
@@ -29,7 +29,7 @@ type people struct {
 
 func newPeople(w *World) *people {
 	return &people{
-		w: w, told: map[string]map[int64]sale.Result{}, highest: map[string]int64{}, owner: map[string]int64{}, accepted: map[string]bool{},
+		w: w, told: map[string]map[int64]sale.Result{}, ahead: map[string]bool{}, owner: map[string]int64{}, accepted: map[string]bool{},
 		inbox: map[int64]map[string]sale.Result{}, paid: map[string]sale.PaymentOutcome{},
 	}
 }
@@ -45,7 +45,7 @@ func (p *people) come() {
 			tabs = 2
 		}
 		for n := range tabs {
-			u := &tab{w: p.w, user: id, p: p.w.spawn("user"), r: rand.New(rand.NewPCG(p.w.cfg.Seed, uint64(id*10)+uint64(n)))}
+			u := &tab{w: p.w, user: id, p: p.w.spawn("user"), r: rand.New(rand.NewPCG(p.w.cfg.Seed, uint64(id*10)+uint64(n))), seen: map[string]int64{}}
 			u.token = "T" + strconv.FormatInt(id, 10) + "t" + strconv.Itoa(n)
 			u.ctx = tagged(context.Background(), u.p.name)
 			go u.live()
@@ -68,7 +68,7 @@ func (p *people) push(r sale.UserResult) {
 }
 
 func (p *people) hear(r sale.UserResult) {
-	p.observe(r.UserID, r.Result, "push")
+	p.observe(r.UserID, r.Result)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.inbox[r.UserID] == nil {
@@ -80,7 +80,7 @@ func (p *people) hear(r sale.UserResult) {
 }
 
 // observe notes what a user was told of a token.
-func (p *people) observe(user int64, r sale.Result, how string) {
+func (p *people) observe(user int64, r sale.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.w
@@ -88,15 +88,6 @@ func (p *people) observe(user int64, r sale.Result, how string) {
 		w.violate("user %d was told of token %s of user %d", user, r.RequestToken, owner)
 	}
 	p.owner[r.RequestToken] = user
-	if how == "poll" && !w.lossy() && w.db.acts[saleID].Epoch <= 1 {
-		switch have := p.highest[r.RequestToken]; {
-		case have < 0:
-		case r.Version < have:
-			w.violate("token %s: a poll showed version %d after version %d", r.RequestToken, r.Version, have)
-		default:
-			p.highest[r.RequestToken] = r.Version
-		}
-	}
 	if r.Version == 0 {
 		return
 	}
@@ -109,12 +100,12 @@ func (p *people) observe(user int64, r sale.Result, how string) {
 	p.told[r.RequestToken][r.Version] = r
 }
 
-// ahead notes that a poll went to the database because Redis failed: it may be ahead of Redis then, and the next poll
+// passed notes that a poll went to the database because Redis failed: it may be ahead of Redis then, and the next poll
 // shows an older version. Clients keep the highest.
-func (p *people) ahead(token string) {
+func (p *people) passed(token string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.highest[token] = -1
+	p.ahead[token] = true
 }
 
 // tab is one browser tab: it asks for one token's order and follows it.
@@ -125,6 +116,19 @@ type tab struct {
 	r     *rand.Rand
 	user  int64
 	token string
+	seen  map[string]int64 // highest version that a poll of this tab has shown
+}
+
+// compare holds a poll against the one before: as long as Redis loses nothing, versions only grow.
+func (t *tab) compare(r *sale.Result) {
+	w := t.w
+	w.people.mu.Lock()
+	ahead := w.people.ahead[r.RequestToken]
+	w.people.mu.Unlock()
+	if have := t.seen[r.RequestToken]; r.Version < have && !ahead && !w.lossy() && w.db.acts[saleID].Epoch <= 1 {
+		w.violate("token %s: a poll showed version %d after version %d", r.RequestToken, r.Version, have)
+	}
+	t.seen[r.RequestToken] = r.Version
 }
 
 func (t *tab) chance(p float64) bool { return t.r.Float64() < p }
@@ -200,7 +204,7 @@ func (t *tab) note(a answer) {
 	}
 	w.people.mu.Unlock()
 	if a.code == "" {
-		w.people.observe(t.user, a.result, "answer")
+		w.people.observe(t.user, a.result)
 	}
 }
 
@@ -250,7 +254,8 @@ func (t *tab) ask(token string) (sale.Result, bool) {
 	if err != nil {
 		return sale.Result{}, false
 	}
-	t.w.people.observe(t.user, res, "poll")
+	t.w.people.observe(t.user, res)
+	t.compare(&res)
 	return res, true
 }
 
