@@ -94,6 +94,7 @@ type Consumer struct {
 	log     *slog.Logger
 	stop    <-chan struct{} // closed when retries must end
 	step    func(name string)
+	genuine func(token string, userID int64) bool
 }
 
 // Deps are the parts a consumer is built from; all are required but Log.
@@ -107,14 +108,20 @@ type Deps struct {
 	Lag         func() map[int]int64 // by owned partition
 	Share       func() float64       // part of the group's partitions owned here, for pacing; nil: all
 	Log         *slog.Logger
-	Stop        <-chan struct{}   // when closed, a batch that keeps failing is left to its next owner
-	Step        func(name string) // told between the steps of a batch, so that tests can fail there; nil in production
+	// Genuine reports whether a request token was issued to this user: what anyone writes into the topic under another's
+	// token is no reservation. nil: all are.
+	Genuine func(token string, userID int64) bool
+	Stop    <-chan struct{}   // when closed, a batch that keeps failing is left to its next owner
+	Step    func(name string) // told between the steps of a batch, so that tests can fail there; nil in production
 }
 
 // New builds a consumer; Handle is what the queue calls.
 func New(cfg Config, d Deps) *Consumer {
 	if d.Log == nil {
 		d.Log = slog.Default()
+	}
+	if d.Genuine == nil {
+		d.Genuine = func(string, int64) bool { return true }
 	}
 	if d.Step == nil {
 		d.Step = func(string) {}
@@ -126,7 +133,7 @@ func New(cfg Config, d Deps) *Consumer {
 	pace := newPacer(cfg, d.Share, time.Now)
 	return &Consumer{
 		cfg: cfg, pace: pace, ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
-		metrics: newMetrics(d.Metrics, d.Lag, pace.rateNow), log: d.Log, stop: d.Stop, step: d.Step,
+		metrics: newMetrics(d.Metrics, d.Lag, pace.rateNow), log: d.Log, stop: d.Stop, step: d.Step, genuine: d.Genuine,
 	}
 }
 
@@ -135,6 +142,9 @@ func New(cfg Config, d Deps) *Consumer {
 func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	pending := make([]sale.Pending, 0, len(batch))
 	for _, d := range batch {
+		if d.Malformed == nil && !c.genuine(d.Token, d.UserID) {
+			d.Malformed = errors.New("the request token was not issued to this user")
+		}
 		if d.Malformed == nil {
 			pending = append(pending, d.Pending)
 			continue

@@ -137,6 +137,22 @@ func TestMalformedIsParked(t *testing.T) {
 	})
 }
 
+// R1, FS-020: a message under a token that was not issued to its user is parked; the owner's own is decided.
+func TestForeignTokenIsParked(t *testing.T) {
+	t.Parallel()
+	w := &world{}
+	c := New(Config{}, Deps{
+		Ledger: w, Stock: w, Announcer: w, DeadLetters: w, Numbers: w, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Genuine: func(token string, userID int64) bool { return token == fmt.Sprintf("of%d", userID) },
+	})
+	if err := c.Handle(t.Context(), batchOf("of1", "of1", "of3")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"park", "commit 2", "settle 2", "announce 2"}; !slices.Equal(w.steps, want) || !slices.Equal(w.parked, []string{"of1"}) {
+		t.Errorf("steps %v, parked %v", w.steps, w.parked)
+	}
+}
+
 // S11: a message that fails for no known reason costs only itself: the batch is split, the others are decided and told.
 func TestBadMessageCostsOnlyItself(t *testing.T) {
 	t.Parallel()

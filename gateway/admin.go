@@ -152,6 +152,9 @@ func (g *Gateway) createActivity(ctx *fasthttp.RequestCtx, r request) error {
 	if err != nil {
 		return err
 	}
+	if !a.EndsAt.After(g.now()) {
+		return refuse(sale.CodeInvalidRequest, "endsAt: is in the past")
+	}
 	sctx, cancel := g.storeContext()
 	defer cancel()
 	if err := g.ledger.CreateActivity(sctx, a); errors.Is(err, sale.ErrExists) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -102,7 +103,8 @@ func (b *batcher) admitBatch(batch []*waiting) {
 	defer cancel()
 	granted, err := b.g.quota.take(ctx, len(batch))
 	if err != nil {
-		b.fail(batch, err)
+		// Nothing was asked of the sale yet, whatever became of the permits.
+		b.fail(batch, fmt.Errorf("system-wide window: %w: %s", sale.ErrTransient, err))
 		return
 	}
 	for _, w := range batch[granted:] {

@@ -80,7 +80,8 @@ type Config struct {
 	LiveRepeat     time.Duration // an unchanged live state is sent again after this; default 5 s
 	RelayAfter     time.Duration // a reservation occupied this long is enqueued again; doubled each time; default 5 s
 	RelayMax       time.Duration // longest wait between two relays of one token; default 5 min
-	RelayBatch     int           // reservations looked at in one round and sale; default 1000
+	RelayMargin    time.Duration // a publish takes at most this long to be in the queue; default 3 s
+	RelayBatch     int           // reservations looked at in one round and sale; default 5000
 	AuditInterval  time.Duration // between audits of all sales; default 30 s
 	AuditTimeout   time.Duration // of the audit of one sale; default 60 s
 	PlacesInterval time.Duration // between tellings of changed places in waitlists; default 2 s
@@ -98,7 +99,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.LiveRepeat, 5*time.Second)
 	def(&c.RelayAfter, 5*time.Second)
 	def(&c.RelayMax, 5*time.Minute)
-	def(&c.RelayBatch, 1000)
+	def(&c.RelayMargin, 3*time.Second)
+	def(&c.RelayBatch, 5000)
 	def(&c.AuditInterval, 30*time.Second)
 	def(&c.AuditTimeout, 60*time.Second)
 	def(&c.PlacesInterval, 2*time.Second)
@@ -253,7 +255,7 @@ func (r *Reconciler) lead(ctx context.Context, fence int64, until time.Time) {
 func (r *Reconciler) work(ctx context.Context, fence int64) {
 	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16),
 		line: map[string]map[int64]int64{}, ended: map[string]bool{}, ends: map[string]map[int]int64{},
-		audited: make(chan struct{}, 1), differed: map[string]bool{}, purged: map[string]bool{}, lastAudit: r.d.Now(),
+		audited: make(chan struct{}, 1), differed: map[string]bool{}, purged: map[string]bool{},
 	}
 	defer w.rebuilds.Wait()
 	fast := time.NewTicker(r.cfg.LiveInterval)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"seckill/internal/sale"
@@ -21,9 +22,12 @@ type round struct {
 	rebuilding map[string]bool
 	rebuilt    chan string // ids of finished rebuilds
 	rebuilds   sync.WaitGroup
+	passedAt   time.Time                  // every message in the queue at that time is finished
 	placed     time.Time                  // when waiters were told their places last
 	line       map[string]map[int64]int64 // places told, by activity/commodity and user
 	ends       map[string]map[int]int64   // end offsets to pass before an activity is settled
+	queue      []sample                   // how far the queue was, once a second
+	auditSoon  atomic.Bool                // a difference was found: look again before long
 	auditing   bool                       // one runs now
 	audited    chan struct{}              // it has ended
 	lastAudit  time.Time
@@ -43,16 +47,18 @@ func (w *round) tasks(ctx context.Context) {
 	r := w.r
 	r.step(ctx, "activities", w.load)
 	r.step(ctx, "states", w.watch)
+	r.step(ctx, "queue", w.sampleQueue)
 	for _, a := range w.activities {
 		if !w.rebuilding[a.ID] {
-			r.step(ctx, "relay "+a.ID, func(ctx context.Context) error { return r.relayOccupied(ctx, a.ID) })
+			r.step(ctx, "relay "+a.ID, func(ctx context.Context) error { return w.relayOccupied(ctx, a.ID) })
 		}
 	}
 	r.step(ctx, "unpaid", r.closeUnpaid)
 	r.step(ctx, "returns", w.returnUnits)
 	r.step(ctx, "untold", r.tellAgain)
 	r.step(ctx, "settle", w.settle)
-	if now := r.d.Now(); now.Sub(w.lastAudit) >= r.cfg.AuditInterval {
+	// At the start of a term at once: what was lost while nobody led shows here.
+	if now := r.d.Now(); now.Sub(w.lastAudit) >= r.cfg.AuditInterval || now.Sub(w.lastAudit) >= auditAgain && w.auditSoon.Swap(false) {
 		w.lastAudit = now
 		w.auditAll()
 	}
@@ -225,11 +231,55 @@ func (t *relayTable) forget(before time.Time) {
 	}
 }
 
+// auditAgain is the wait between an audit that found something and the one that mends it.
+const auditAgain = 3 * time.Second
+
+// sample is where the queue ended at one time.
+type sample struct {
+	at   time.Time
+	ends map[int]int64
+}
+
+// maxSamples bounds the history: an hour, one a second. Older ones are thinned to the oldest.
+const maxSamples = 3600
+
+// sampleQueue notes where the queue ends now, and forgets what the group has passed.
+func (w *round) sampleQueue(ctx context.Context) error {
+	at := w.r.d.Now()
+	ends, err := w.r.d.Offsets.EndOffsets(ctx)
+	if err != nil {
+		return err
+	}
+	committed, err := w.r.d.Offsets.Committed(ctx)
+	if err != nil {
+		return err
+	}
+	w.queue = append(w.queue, sample{at, ends})
+	passed := 0
+	for passed < len(w.queue) && lag(w.queue[passed].ends, committed) == 0 {
+		passed++
+	}
+	if passed > 0 {
+		w.passedAt = w.queue[passed-1].at
+		w.queue = w.queue[passed:]
+	}
+	if len(w.queue) > maxSamples {
+		w.queue = append(w.queue[:1], w.queue[len(w.queue)-maxSamples+1:]...)
+	}
+	return nil
+}
+
 // relayOccupied enqueues again the reservations that have been occupied too long: their gateway died before its
-// publish, or the publish was uncertain (S21). While the group is behind, it may just not have come to them.
-func (r *Reconciler) relayOccupied(ctx context.Context, activityID string) error {
+// publish, or the publish was uncertain (S21). Those younger than the group's lag are left alone: it may just not have
+// come to them (R17).
+func (w *round) relayOccupied(ctx context.Context, activityID string) error {
+	r := w.r
 	now := r.d.Now()
-	rs, err := r.d.Stock.Occupied(ctx, activityID, now.Add(-r.cfg.RelayAfter), r.cfg.RelayBatch)
+	before := now.Add(-r.cfg.RelayAfter)
+	if read := w.passedAt.Add(-r.cfg.RelayMargin); read.Before(before) {
+		before = read
+	}
+	rs, err := r.d.Stock.Occupied(ctx, activityID, before, r.cfg.RelayBatch)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ func (w *round) auditOne(ctx context.Context, id string) (int, error) {
 	w.r.d.Log.Error("reconciler: redis and the database differ", "activity", id, "differences", len(rep.Differences), "first", fmt.Sprintf("%+v", rep.Differences[0]))
 	if !w.differed[id] {
 		w.differed[id] = true
+		w.auditSoon.Store(true)
 		return len(rep.Differences), nil
 	}
 	delete(w.differed, id)

@@ -43,6 +43,7 @@ type App struct {
 
 	listeners map[string]net.Listener
 	cleanups  []cleanup
+	rewinds   chan string
 	failed    chan error // the first role that ended by itself
 }
 
@@ -59,7 +60,7 @@ func New(cfg Config, roles []string, log *slog.Logger) (*App, error) {
 	}
 	return &App{
 		cfg: cfg, roles: roles, log: log, registry: telemetry.NewRegistry(),
-		listeners: map[string]net.Listener{}, failed: make(chan error, 8),
+		listeners: map[string]net.Listener{}, failed: make(chan error, 8), rewinds: make(chan string, 64),
 	}, nil
 }
 
@@ -117,6 +118,7 @@ func (a *App) Start(ctx context.Context) (err error) {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
+	a.background("redis watch", a.watchRedis)
 	for _, role := range AllRoles() {
 		if !slices.Contains(a.roles, role) {
 			continue

@@ -55,7 +55,7 @@ func (a *App) connect(ctx context.Context) error {
 	a.stock = stock.New(a.rdb, stock.Options{
 		Retention: a.cfg.Retention, UserPerSecond: a.cfg.Limits.UserPerSecond, SalePerSecond: a.cfg.Limits.SalePerSecond,
 		SystemPerSecond: a.cfg.Limits.SystemPerSecond, CallTimeout: a.cfg.Redis.CallTimeout,
-		OnCall: newScriptTimer(a.registry), OnRewind: func(id string) { a.log.Error("redis went backwards", "activity", id) },
+		OnCall: newScriptTimer(a.registry), OnRewind: a.noticeRewind,
 	})
 	a.publisher = push.NewPublisher(a.rdb, a.cfg.Pusher.Shards)
 	if err := a.openLedger(ctx); err != nil {

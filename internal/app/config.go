@@ -102,7 +102,7 @@ type AuthConfig struct {
 	JWKSURL            string
 	Issuer             string
 	Audience           string
-	RequestTokenSecret string // the same in every gateway and reconciler
+	RequestTokenSecret string // the same in every gateway, consumer and reconciler
 	RequestTokenLife   time.Duration
 	AdminToken         string // empty: no admin API
 	PaymentSecret      string // of the payment service's callbacks; empty: none are taken
@@ -172,7 +172,7 @@ func (c *Config) validate(roles []string) error {
 		"redis.addrs":             len(c.Redis.Addrs) == 0,
 		"database.dsn":            c.Database.DSN == "",
 		"kafka.brokers":           len(c.Kafka.Brokers) == 0 && !slices.Equal(roles, []string{RolePusher}),
-		"auth.requestTokenSecret": c.Auth.RequestTokenSecret == "" && (slices.Contains(roles, RoleGateway) || slices.Contains(roles, RoleReconciler)),
+		"auth.requestTokenSecret": c.Auth.RequestTokenSecret == "" && !slices.Equal(roles, []string{RolePusher}),
 	} {
 		if unset {
 			missing = append(missing, key)

@@ -202,6 +202,14 @@ func (a *App) startConsumer(ctx context.Context) error {
 	if err := a.checkClock(ctx); err != nil {
 		return err
 	}
+	tokens, err := a.requestTokenMaker()
+	if err != nil {
+		return err
+	}
+	genuine := func(token string, userID int64) bool {
+		_, err := tokens.Verify(token, userID)
+		return err == nil || errors.Is(err, auth.ErrExpiredToken)
+	}
 	numbers := consumer.NewNumbers(a.ledger, a.cfg.Node, a.cfg.Consumer.NodeLeaseTTL, time.Now, a.log)
 	if err := numbers.Acquire(ctx); err != nil {
 		return err
@@ -213,7 +221,7 @@ func (a *App) startConsumer(ctx context.Context) error {
 		Ledger: a.ledger, Stock: a.stock, Announcer: a.publisher, DeadLetters: deadLetters{a.ledger, a.producer, a.cfg.Kafka.OrdersTopic}, Numbers: numbers,
 		Metrics: a.registry, Lag: group.Lag, Share: func() float64 { return float64(len(group.Lag())) / float64(a.cfg.Kafka.PartitionCount()) },
 		Log: a.log, Stop: stop,
-		Step: failpoint(RoleConsumer),
+		Step: failpoint(RoleConsumer), Genuine: genuine,
 	})
 	a.background("consumer", func(ctx context.Context) error {
 		context.AfterFunc(ctx, func() { close(stop) })

@@ -71,12 +71,12 @@ func (p *plan) decide(i int) error {
 		p.out[i] = refusal(m, sale.ReasonInvalid)
 		return nil
 	}
-	if j, ok := p.first[m.Token]; ok {
+	if j, ok := p.first[m.Token]; ok && m.UserID == p.batch[j].UserID {
 		p.out[i] = p.out[j]
 		p.out[i].Repeated = true
-		if m.UserID != p.batch[j].UserID {
-			p.out[i] = refusal(m, sale.ReasonInvalid)
-		}
+		return nil
+	} else if g := p.known[m.Token]; ok && (g == nil || g.UserID != m.UserID) {
+		p.out[i] = refusal(m, sale.ReasonInvalid) // two users under one token, and this is not its owner
 		return nil
 	}
 	p.first[m.Token] = i

@@ -32,6 +32,22 @@ func (l *Ledger) RaiseEpoch(ctx context.Context, id string, fence int64) (int64,
 	return epoch, nil
 }
 
+// Suspect records that a process, of whatever role, has seen Redis lose data of an activity at this epoch (R15): the
+// epoch is raised, so that what Redis holds no longer fits the database and the leader rebuilds it. Of many processes
+// that see the same, one raises it; the others change nothing.
+func (l *Ledger) Suspect(ctx context.Context, id string, epoch int64) error {
+	err := l.retryTx(ctx, func(ctx context.Context, t tx) error {
+		now := l.nowMS()
+		_, err := t.ExecContext(ctx, "UPDATE activity SET epoch = epoch + 1, epoch_at = ?, updated_at = ? WHERE id = ? AND epoch = ? AND state NOT IN (?,?)",
+			now, now, knownID(id), epoch, string(sale.StateDraft), string(sale.StateSettled))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("suspect epoch %d of %.40q: %w", epoch, id, err)
+	}
+	return nil
+}
+
 // SaveBoundary stores the end offsets of the topic at this epoch, by partition: an undecided token of an older
 // epoch at or above them is refused; a partition not listed counts as 0 (R10). A repeat replaces them. Errors:
 // sale.ErrConflict when the activity has another epoch by now, sale.ErrNotFound.

@@ -135,6 +135,9 @@ func (a *Activity) Validate() error {
 	if a.CloseGrace < 0 || a.CloseGrace > 7*24*time.Hour {
 		return fmt.Errorf("closeGrace: must be between 0s and 168h")
 	}
+	if a.WaitlistUntil.Before(a.EndsAt) && !a.WaitlistUntil.IsZero() {
+		return fmt.Errorf("waitlistUntil: must not be before endsAt")
+	}
 	if len(a.Items) == 0 || len(a.Items) > MaxItems {
 		return fmt.Errorf("items: must hold 1 to %d items", MaxItems)
 	}

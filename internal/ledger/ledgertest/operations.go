@@ -22,6 +22,7 @@ func operationsTests(t *testing.T, open Open) {
 		"S11 dead letters are kept, found, marked": testDeadLetters,
 		"R12 the waitlist keeps its line":          testWaitlist,
 		"S39 stock is added and taken back":        testChangeStock,
+		"R15 a suspicion raises the epoch once":    testSuspect,
 		"R18 a hopeless message is refused once":   testRefuse,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,4 +286,24 @@ func testChangeStock(t *testing.T, open Open) {
 		t.Error("a fourth unit of three was sold")
 	}
 	s.sold(3)
+}
+
+func testSuspect(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 3)
+	epoch, err := s.L.RaiseEpoch(t.Context(), s.A.ID, 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // three processes saw the same
+		if err := s.L.Suspect(t.Context(), s.A.ID, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := s.L.Activity(t.Context(), s.A.ID)
+	if err != nil || a.Epoch != epoch+1 {
+		t.Errorf("epoch %d, %v; want %d", a.Epoch, err, epoch+1)
+	}
+	if _, err := s.L.RaiseEpoch(t.Context(), s.A.ID, 7); err != nil {
+		t.Errorf("the leader's rebuild after it: %v", err)
+	}
 }
