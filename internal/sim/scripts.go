@@ -6,7 +6,7 @@ import (
 	"seckill/internal/sale"
 )
 
-// reserve is reserve.lua for one request, without its windows: the simulation has no crowd.
+// reserve is reserve.lua for one request of a batch, without its windows: the simulation has no crowd.
 func (k *keysOfSale) reserve(activityID string, now time.Time, q sale.ReserveRequest) (out sale.ReserveReply) {
 	if t := k.tokens[q.Token]; t != nil {
 		switch {
@@ -29,7 +29,6 @@ func (k *keysOfSale) reserve(activityID string, now time.Time, q sale.ReserveReq
 	k.stock[q.CommodityID] -= int64(q.Quantity)
 	t := k.occupy(q.Token, q.UserID, q.CommodityID, q.Quantity, now)
 	out.Reservation, out.Result = t.reservation(activityID, q.Token), t.result(activityID, q.Token)
-	k.touch()
 	return out
 }
 

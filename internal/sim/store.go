@@ -17,13 +17,15 @@ type store struct {
 	r   *redisServer
 	by  caller
 	now func() time.Time
+	// chunk is how many tokens one call restores: fewer than the real 256, so that others act in between.
+	chunk int
 
 	mu   sync.Mutex
 	seen map[string]position
 }
 
 func newStore(r *redisServer, by caller) *store {
-	return &store{r: r, by: by, now: time.Now, seen: map[string]position{}}
+	return &store{r: r, by: by, now: time.Now, chunk: 2, seen: map[string]position{}}
 }
 
 type position struct {
@@ -129,8 +131,13 @@ func (s *store) CheckServers(ctx context.Context, ids []string) error {
 func (s *store) Reserve(ctx context.Context, id string, now time.Time, reqs []sale.ReserveRequest) ([]sale.ReserveReply, error) {
 	out := make([]sale.ReserveReply, len(reqs))
 	err := s.script(ctx, id, "reserve", reqs[0].Token, func(k *keysOfSale) error {
+		moved := false
 		for i := range reqs {
 			out[i] = k.reserve(id, now, reqs[i])
+			moved = moved || out[i].Outcome == sale.ReserveAccepted
+		}
+		if moved {
+			k.touch()
 		}
 		return nil
 	})

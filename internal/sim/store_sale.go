@@ -71,7 +71,7 @@ func (s *store) FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch in
 			return fmt.Errorf("finish rebuild: %w", err)
 		}
 	}
-	for some := range slices.Chunk(snap.Entries, 2) {
+	for some := range slices.Chunk(snap.Entries, s.chunk) {
 		err := s.script(ctx, id, "restore", some[0].Token, func(k *keysOfSale) error { return k.restore(s.r.bugs, epoch, some) })
 		if err != nil {
 			return fmt.Errorf("finish rebuild: %w", err)

@@ -224,7 +224,10 @@ end
 -- Whether something speaks against a user before stock is looked at.
 local lookFirst = scarce or someBlocked or allowList
 local function unwelcome(i, user)
-  if closed or someKnown or marks and marks[i] then
+  if closed or marks and marks[i] then
+    return true
+  end
+  if someKnown and call('EXISTS', KEYS[tokenAt + i]) == 1 then
     return true
   end
   if someBlocked and call('SISMEMBER', KEYS[4], user) == 1 then
