@@ -189,29 +189,34 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 	}
 	wg.Wait()
 	var waits []time.Duration
+	polls := make(chan struct{}, 50)
 	for _, u := range users {
 		if u.acceptedAt.IsZero() {
 			continue
 		}
-		r, polled, ok := u.outcome(ctx, clients[int(u.id)%len(clients)], job.Faults)
-		if polled {
-			rep.Polled++
-		}
-		switch {
-		case ok:
-			rep.Told++
-			if r.Status == "failed" || r.Status == "sold_out" {
-				rep.Refused = append(rep.Refused, u.id)
+		wg.Go(func() {
+			r, polled, ok := u.outcome(ctx, clients[int(u.id)%len(clients)], job.Faults, polls)
+			if !ok {
+				note("user %d: accepted, never told", u.id)
+				return
 			}
-			rep.ByStatus[r.Status]++
-			waits = append(waits, r.at.Sub(u.acceptedAt))
 			if r.RequestToken != u.token {
 				note("user %d was told of token %s, has %s", u.id, r.RequestToken, u.token)
 			}
-		default:
-			note("user %d: accepted, never told", u.id)
-		}
+			mu.Lock()
+			defer mu.Unlock()
+			rep.Told++
+			rep.ByStatus[r.Status]++
+			waits = append(waits, r.at.Sub(u.acceptedAt))
+			if polled {
+				rep.Polled++
+			}
+			if r.Status == "failed" || r.Status == "sold_out" {
+				rep.Refused = append(rep.Refused, u.id)
+			}
+		})
 	}
+	wg.Wait()
 	slices.Sort(waits)
 	if n := len(waits); n > 0 {
 		rep.P50, rep.P99 = waits[n/2], waits[n*99/100]
@@ -222,7 +227,7 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 
 // outcome waits for the user's result at the socket; with faults it also polls every two seconds, as a client does whose
 // socket is gone.
-func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool) (r crowdResult, polled, ok bool) {
+func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool, slots chan struct{}) (r crowdResult, polled, ok bool) {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
@@ -235,7 +240,10 @@ func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool
 			if !polls {
 				continue
 			}
-			if res, err := c.Result(ctx, u.bearer, u.token, 0); err == nil && res.Status != "processing" {
+			slots <- struct{}{}
+			res, err := c.Result(ctx, u.bearer, u.token, 0)
+			<-slots
+			if err == nil && res.Status != "processing" {
 				return crowdResult{res, time.Now()}, true, true
 			}
 		}

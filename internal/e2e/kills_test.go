@@ -72,7 +72,10 @@ func killRound(t *testing.T, seed uint64) {
 	s.checkAfterKills(id, stock, reports)
 }
 
-// killSome kills one victim after another until ctx ends, every one to three seconds.
+// killsARound bounds a round: after so many the servers are left alone, and the sale must come to its end.
+const killsARound = 25
+
+// killSome kills one victim after another, every one to three seconds, until ctx ends or there were enough.
 func (s *stack) killSome(ctx context.Context, rnd *rand.Rand) map[string]int {
 	count := map[string]int{}
 	victims := s.victims()
@@ -80,7 +83,7 @@ func (s *stack) killSome(ctx context.Context, rnd *rand.Rand) map[string]int {
 	for name := range victims {
 		names = append(names, name)
 	}
-	for {
+	for range killsARound {
 		select {
 		case <-ctx.Done():
 			return count
@@ -94,6 +97,7 @@ func (s *stack) killSome(ctx context.Context, rnd *rand.Rand) map[string]int {
 		cancel()
 		count[strings.TrimRight(name, "0123456789")]++
 	}
+	return count
 }
 
 // checkAfterKills waits until everything is decided and holds the invariants against the servers.
