@@ -157,12 +157,14 @@ func (p *plan) read() error {
 
 func (p *plan) decide(i int) error {
 	m := &p.batch[i]
-	if j, ok := p.first[m.Token]; ok {
+	j, again := p.first[m.Token]
+	if again && m.UserID == p.batch[j].UserID {
 		p.out[i] = p.out[j]
 		p.out[i].Repeated = true
-		if m.UserID != p.batch[j].UserID {
-			p.out[i] = refuse(m, sale.ReasonInvalid)
-		}
+		return nil
+	}
+	if d, known := p.known[m.Token]; again && (!known || d.UserID != m.UserID) {
+		p.out[i] = refuse(m, sale.ReasonInvalid)
 		return nil
 	}
 	p.first[m.Token] = i

@@ -256,6 +256,14 @@ func (db *database) raiseEpoch(id string, fence int64) (int64, error) {
 	return a.Epoch, nil
 }
 
+func (db *database) suspect(id string, epoch int64) {
+	a := db.acts[id]
+	if a != nil && a.Epoch == epoch && a.State != sale.StateDraft && a.State != sale.StateSettled {
+		a.Epoch++
+		a.epochAt = db.ms()
+	}
+}
+
 func (db *database) saveBoundary(id string, epoch int64, offsets map[int]int64) error {
 	a := db.acts[id]
 	if a == nil {

@@ -118,9 +118,6 @@ func (w *World) crashAt(c *call) bool {
 	if w.calm || c.p.role == "user" || w.crashes >= w.p.crashes || !slices.Contains(w.procs, c.p) {
 		return false
 	}
-	if c.p.role == "reconciler" && w.p.rewinds > 0 && !w.cfg.Blind {
-		return false
-	}
 	odds := w.p.crash
 	switch c.name {
 	case "reserve", "decide", "publish", "settle", "announce", "decided", "settled", "announced", "commit offset", "return",
@@ -173,7 +170,7 @@ func (w *World) plan() {
 			w.logf("redis saves a copy")
 			saved := w.redis.copy()
 			w.after(w.upTo(3*time.Second), "", func() {
-				if w.calm || !w.cfg.Blind && !w.leaderKnows() {
+				if w.calm || !w.cfg.Gaps && !w.witnessed() {
 					return
 				}
 				w.fault("redis rewind")
@@ -198,13 +195,16 @@ func (w *World) becomeCalm() {
 	}
 }
 
-// leaderKnows reports whether the leader has seen the sale as Redis has it, and the server it runs on.
-func (w *World) leaderKnows() bool {
-	l := w.db.leases["reconciler"]
-	epoch, _ := w.redis.of(saleID).position()
-	return l != nil && slices.ContainsFunc(w.procs, func(p *proc) bool {
-		seen := w.stores[p]
-		return p.role == "reconciler" && p.name == l.holder && seen != nil && seen.seen[saleID].epoch == epoch && epoch > 0 &&
-			seen.seen[saleID].run == 1+w.redis.run
+// witnessed reports whether a process is up that has seen the sale as Redis has it and the server it runs on. Who has
+// not cannot notice a loss, and when all who have die at once nobody does.
+func (w *World) witnessed() bool {
+	epoch, seq := w.redis.of(saleID).position()
+	return slices.ContainsFunc(w.procs, func(p *proc) bool {
+		st := w.stores[p]
+		if st == nil {
+			return false
+		}
+		seen := st.floor(saleID)
+		return epoch > 0 && seen.epoch == epoch && seen.seq <= seq && seen.run == 1+w.redis.run
 	})
 }

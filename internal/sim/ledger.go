@@ -41,6 +41,11 @@ func (l *ledger) RaiseEpoch(ctx context.Context, id string, fence int64) (int64,
 	return ask(ctx, l, "raise epoch", "", func() (int64, error) { return l.db.raiseEpoch(id, fence) })
 }
 
+// Suspect is as of package ledger.
+func (l *ledger) Suspect(ctx context.Context, id string, epoch int64) error {
+	return l.by.call(ctx, toDB, "suspect", "", func() error { l.db.suspect(id, epoch); return nil })
+}
+
 // SaveBoundary is as of package ledger.
 func (l *ledger) SaveBoundary(ctx context.Context, id string, epoch int64, offsets map[int]int64) error {
 	return l.by.call(ctx, toDB, "save boundary", "", func() error { return l.db.saveBoundary(id, epoch, offsets) })

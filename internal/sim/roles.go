@@ -62,6 +62,10 @@ func (w *World) open() {
 func (w *World) start(role string) {
 	p := w.spawn(role)
 	w.logf("start %s", p.name)
+	notice := make(chan string, 1)
+	w.stores[p] = newStore(w.redis, p)
+	w.stores[p].rewound = notice
+	go w.watchRedis(p, w.stores[p], notice)
 	switch role {
 	case "reconciler":
 		w.runReconciler(p)
@@ -73,12 +77,35 @@ func (w *World) start(role string) {
 	}
 }
 
+// watchRedis mirrors rewind.go of package app: every process watches for a Redis that goes back, and records it in the
+// database, so that a leader without a memory of its own rebuilds (R15).
+func (w *World) watchRedis(p *proc, st *store, notice <-chan string) {
+	ctx := tagged(p.ctx, "watch")
+	led := &ledger{w.db, p, p.role}
+	suspect := func(id string) { _ = led.Suspect(ctx, id, st.floor(id).epoch) }
+	tick := time.NewTicker(1003 * time.Millisecond) // never at the same moment as the rounds
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.died:
+			return
+		case id := <-notice:
+			suspect(id)
+		case <-tick.C:
+			_ = st.CheckServers(ctx, []string{saleID})
+			if st.Rewound(saleID) {
+				suspect(saleID)
+			}
+		}
+	}
+}
+
 func quietLog() *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelError + 4}))
 }
 
 func (w *World) runReconciler(p *proc) {
-	auditor := reconciler.NewAuditor(newStoreOf(w, p), &ledger{w.db, p, p.role})
+	auditor := reconciler.NewAuditor(w.stores[p], &ledger{w.db, p, p.role})
 	audit := func(ctx context.Context, id string, repair bool) (*sale.AuditReport, error) {
 		ctx = tagged(ctx, "audit")
 		rep, err := auditor.Audit(ctx, id, repair)
@@ -86,16 +113,17 @@ func (w *World) runReconciler(p *proc) {
 		_ = p.callWhen(ctx, blocking, "end of audit", "", func() bool { return !w.inRounds(p) }, func() error { return nil })
 		return rep, err
 	}
-	auditEvery := 24 * time.Hour
-	if w.p.selfAudit {
-		auditEvery = 3 * time.Second
+	auditEvery := 3 * time.Second
+	if !w.p.selfAudit {
+		auditEvery = 24 * time.Hour
+		audit = func(context.Context, string, bool) (*sale.AuditReport, error) { return &sale.AuditReport{}, nil }
 	}
 	r := reconciler.New(reconciler.Config{
 		LeaseTTL: 3 * time.Second, Interval: time.Second, LiveInterval: time.Second, LiveRepeat: time.Minute,
-		RelayAfter: time.Second, RelayMax: 4 * time.Second, PlacesInterval: 2 * time.Second, CallTimeout: 2 * time.Second,
+		RelayAfter: time.Second, RelayMax: 4 * time.Second, RelayMargin: 500 * time.Millisecond, PlacesInterval: 2 * time.Second, CallTimeout: 2 * time.Second,
 		RebuildTimeout: rebuildDeadline, AuditInterval: auditEvery,
 	}, reconciler.Deps{
-		Stock: newStoreOf(w, p), Ledger: &ledger{w.db, p, p.role}, Queue: &producer{b: w.broker, p: p, relay: true},
+		Stock: w.stores[p], Ledger: &ledger{w.db, p, p.role}, Queue: &producer{b: w.broker, p: p, relay: true},
 		Offsets: &offsets{w.broker, p}, Announcer: &announcer{w, p}, PromotedToken: promotedToken, Audit: audit, Holder: p.name,
 		Metrics: noMetrics{}, Log: w.log,
 	})
@@ -115,7 +143,7 @@ func (w *World) newConsumer(m *member) func(context.Context, []sale.Delivery) er
 	p := m.p
 	tag := "p" + strconv.Itoa(m.part) + "g" + strconv.Itoa(m.generation)
 	var led consumer.Ledger = &ledger{w.db, p, p.role}
-	var st consumer.Stock = newStoreOf(w, p)
+	var st consumer.Stock = w.stores[p]
 	var tell consumer.Announcer = &announcer{w, p}
 	if w.cfg.Bugs.RepeatNotTold {
 		f := &forgetful{led, st, tell, map[string]bool{}}
@@ -127,14 +155,6 @@ func (w *World) newConsumer(m *member) func(context.Context, []sale.Delivery) er
 		Step: func(name string) { _ = p.call(tagged(context.Background(), tag), inside, name, tag, nil) },
 	})
 	return c.Handle
-}
-
-// newStoreOf keeps one store for a process, as the real one has.
-func newStoreOf(w *World, p *proc) *store {
-	if w.stores[p] == nil {
-		w.stores[p] = newStore(w.redis, p)
-	}
-	return w.stores[p]
 }
 
 // numbers makes order numbers, now and then one that is taken (FS-096).

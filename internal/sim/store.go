@@ -19,6 +19,8 @@ type store struct {
 	now func() time.Time
 	// chunk is how many tokens one call restores: fewer than the real 256, so that others act in between.
 	chunk int
+	// rewound is told when the sale is found to have gone back.
+	rewound chan<- string
 
 	mu   sync.Mutex
 	seen map[string]position
@@ -49,11 +51,22 @@ func (s *store) note(id string, floor position, epoch, seq int64) {
 	case got.epoch > have.epoch:
 		s.seen[id] = got
 	case back:
+		s.tell(id, have.rewound)
 		have.rewound = true
 		s.seen[id] = have
 	case got.after(have):
 		got.rewound = have.rewound
 		s.seen[id] = got
+	}
+}
+
+func (s *store) tell(id string, known bool) {
+	if known || s.rewound == nil {
+		return
+	}
+	select {
+	case s.rewound <- id:
+	default:
 	}
 }
 
@@ -67,6 +80,7 @@ func (s *store) markRewound(id string, epoch int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.seen[id]; p.epoch == epoch {
+		s.tell(id, p.rewound)
 		p.rewound = true
 		s.seen[id] = p
 	}
