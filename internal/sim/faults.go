@@ -70,10 +70,21 @@ func drawProfile(r *rand.Rand) profile {
 	p.sameNumber = oneOf(r, 0, 0, 0.1)
 	p.pauses = oneOf(r, 0, 0, 1)
 	p.selfAudit = oneOf(r, false, false, false, true)
-	if r.IntN(12) == 0 {
+	switch r.IntN(24) {
+	case 0, 1:
 		p.zombies(r)
+	case 2:
+		p.auditors(r)
 	}
 	return p
+}
+
+// auditors is a theme: many audits beside a lively sale, each slow at one of its steps.
+func (p *profile) auditors(r *rand.Rand) {
+	p.users, p.audits, p.selfAudit, p.holdMax = 4, 12, false, oneOf(r, 300*time.Millisecond, time.Second)
+	p.focus = oneOf(r, "repair", "snapshot", "audit", "read tokens", "pending returns", "marks", "set mark")
+	p.cancels, p.pays, p.payWithin, p.flushes = oneOf(r, 0.4, 0.9), oneOf(r, 0, 0.4), 2*time.Second, 0
+	p.failBefore, p.failAfter = 0, 0
 }
 
 // zombies is a theme: consumers are slow between look-up and write and lose their partition meanwhile, while a Redis that
