@@ -104,7 +104,7 @@ func (b *batcher) admitBatch(batch []*waiting) {
 	granted, err := b.g.quota.take(ctx, len(batch))
 	if err != nil {
 		// Nothing was asked of the sale yet, whatever became of the permits.
-		b.fail(batch, fmt.Errorf("system-wide window: %w: %s", sale.ErrTransient, err))
+		b.fail(batch, fmt.Errorf("system-wide window: %w: %s", sale.ErrTransient, err.Error()))
 		return
 	}
 	for _, w := range batch[granted:] {
