@@ -92,6 +92,11 @@ func (w *World) watchRedis(p *proc, st *store, notice <-chan string) {
 		case id := <-notice:
 			suspect(id)
 		case <-tick.C:
+			select { // a notice that came at the same moment goes first, whichever the runtime picked
+			case id := <-notice:
+				suspect(id)
+			default:
+			}
 			_ = st.CheckServers(ctx, []string{saleID})
 			if st.Rewound(saleID) {
 				suspect(saleID)
