@@ -76,7 +76,7 @@ type kafkaSetup struct {
 func kafkaClusterID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[:]) // never fails
-	id[0] &= 0x7f // the id must not begin with a dash, which the tool would take for an option
+	id[0] &= 0x7f           // the id must not begin with a dash, which the tool would take for an option
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
@@ -99,7 +99,7 @@ func (k kafkaSetup) start(ctx context.Context, id int, ports []*port) (*Server, 
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", k.classpath,
 	}
 	format := exec.CommandContext(ctx, k.java, slices.Concat(jvm, []string{
-		"-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "--cluster-id="+k.clusterID, "-c", conf,
+		"-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool", "format", "--cluster-id=" + k.clusterID, "-c", conf,
 	})...)
 	format.SysProcAttr = ChildAttr()
 	if out, err := format.CombinedOutput(); err != nil {
