@@ -13,13 +13,16 @@ func (w *round) auditAll() {
 	if w.auditing {
 		return
 	}
-	w.auditing = true
 	var ids []string
 	for _, a := range w.activities {
 		if !w.rebuilding[a.ID] && !w.gone(a) {
 			ids = append(ids, a.ID)
 		}
 	}
+	if len(ids) == 0 {
+		return
+	}
+	w.auditing = true
 	w.rebuilds.Go(func() {
 		total := 0
 		for _, id := range ids {

@@ -131,12 +131,11 @@ func (p *plan) read() error {
 	for i := range p.batch {
 		m := &p.batch[i]
 		if step := p.db.decided(m.Token); step != nil {
-			d := sale.Decision{Reservation: sale.Reservation{UserID: step.UserID}} // another's: gives nothing away
-			if r := p.db.refusal(m.Token); r != nil && r.UserID == m.UserID {
+			d := sale.Decision{Reservation: sale.Reservation{UserID: step.UserID}}
+			if r := p.db.refusal(m.Token); r != nil {
 				d = *r
-				d.Price = m.Price
 			}
-			if o := p.db.byToken[m.Token]; o != nil && o.UserID == m.UserID {
+			if o := p.db.byToken[m.Token]; o != nil {
 				d = o.decision()
 			}
 			p.known[m.Token] = d
@@ -172,6 +171,9 @@ func (p *plan) decide(i int) error {
 		if d.UserID != m.UserID {
 			p.out[i] = refuse(m, sale.ReasonInvalid)
 			return nil
+		}
+		if !d.Ordered {
+			d.Price = m.Price
 		}
 		d.Epoch, d.At, d.Repeated = m.Epoch, m.At, true
 		p.out[i] = d

@@ -303,6 +303,9 @@ func (db *database) snapshot(id string) (*sale.Snapshot, error) {
 
 func (db *database) setState(id string, from []sale.State, to sale.State) error {
 	a := db.acts[id]
+	if to == sale.StateOpen || to == sale.StateNotReady || len(from) == 0 {
+		return sale.ErrWrongState // never stored
+	}
 	if a == nil {
 		return sale.ErrNotFound
 	}

@@ -75,8 +75,16 @@ func drawProfile(r *rand.Rand) profile {
 		p.zombies(r)
 	case 2:
 		p.auditors(r)
+	case 3:
+		p.slowSettling(r)
 	}
 	return p
+}
+
+// slowSettling is a theme: orders are over before Redis has heard of them.
+func (p *profile) slowSettling(r *rand.Rand) {
+	p.focus, p.holdMax, p.payWithin, p.hold = "settle", 4*time.Second, time.Second, 0
+	p.failBefore, p.failAfter, p.selfAudit, p.flushes, p.rewinds = 0, 0, false, r.IntN(2), 0
 }
 
 // auditors is a theme: many audits beside a lively sale, each slow at one of its steps.
@@ -128,6 +136,9 @@ func (w *World) drawFailure(c *call) failure {
 func (w *World) crashAt(c *call) bool {
 	if w.calm || c.p.role == "user" || w.crashes >= w.p.crashes || !slices.Contains(w.procs, c.p) {
 		return false
+	}
+	if st := w.stores[c.p]; st != nil && !w.cfg.Gaps.UnwitnessedRewind && w.lost == w.db.acts[saleID].Epoch && st.floor(saleID).epoch == w.lost {
+		return false // a witness that has not said so yet
 	}
 	odds := w.p.crash
 	switch c.name {
@@ -181,11 +192,12 @@ func (w *World) plan() {
 			w.logf("redis saves a copy")
 			saved := w.redis.copy()
 			w.after(w.upTo(3*time.Second), "", func() {
-				if w.calm || !w.cfg.Gaps && !w.witnessed() {
+				if w.calm || !w.cfg.Gaps.UnwitnessedRewind && !w.witnessed() {
 					return
 				}
 				w.fault("redis rewind")
 				w.logf("REDIS REWIND")
+				w.lost, _ = w.redis.of(saleID).position()
 				w.redis.restart(saved)
 			})
 		})

@@ -2,7 +2,9 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -138,7 +140,7 @@ func (t *tab) pause(least, most time.Duration) bool {
 	select {
 	case <-t.p.died:
 		return false
-	case <-time.After(least + time.Duration(t.r.Int64N(int64(most-least)))):
+	case <-time.After((least + time.Duration(t.r.Int64N(int64(most-least)))).Truncate(grain)):
 		return true
 	}
 }
@@ -233,7 +235,9 @@ func (t *tab) follow(token string) {
 // ask polls, or takes what was pushed.
 func (t *tab) ask(token string) (sale.Result, bool) {
 	t.w.people.mu.Lock()
-	for _, r := range t.w.people.inbox[t.user] {
+	box := t.w.people.inbox[t.user]
+	for _, id := range slices.Sorted(maps.Keys(box)) {
+		r := box[id]
 		if (r.RequestToken == token || token == "" && r.OrderNo != "") && r.Version > 0 && t.chance(0.5) {
 			t.w.people.mu.Unlock()
 			return r, true

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"testing/synctest"
 	"time"
 
 	"seckill/internal/sale"
@@ -71,7 +73,8 @@ type proc struct {
 	weight int // in the scheduler's choice
 	ctx    context.Context
 	cancel context.CancelFunc
-	died   chan struct{}
+	dead   atomic.Bool
+	died   chan struct{} // closed after that
 }
 
 // spawn makes a process; its goroutines end when it dies.
@@ -87,8 +90,21 @@ func (w *World) weight() int {
 	return []int{1, 4, 4, 4, 16}[w.rng.IntN(5)]
 }
 
-// die kills a process: from now on nothing it does has an effect, but for calls that are on the wire.
+// die kills a process: from now on nothing it does has an effect, but for calls that are on the wire. Those who wait for
+// its answers see its end one after the other, so that a seed knows their order.
 func (p *proc) die() {
+	w := p.w
+	p.dead.Store(true)
+	for _, c := range slices.Clone(w.waiting) {
+		w.mu.Lock()
+		left := c.p != p || c.gone
+		c.gone = c.gone || c.p == p
+		w.mu.Unlock()
+		if !left {
+			c.reply <- errDead
+			synctest.Wait()
+		}
+	}
 	close(p.died)
 	p.cancel()
 	p.w.mu.Lock()
@@ -103,10 +119,8 @@ func (p *proc) call(ctx context.Context, to port, name, detail string, do func()
 
 // callWhen is a call that the scheduler looks at only while ready says so.
 func (p *proc) callWhen(ctx context.Context, to port, name, detail string, ready func() bool, do func() error) error {
-	select {
-	case <-p.died:
+	if p.dead.Load() {
 		return errDead
-	default:
 	}
 	if err := ctx.Err(); err != nil {
 		return gaveUp(to, err)

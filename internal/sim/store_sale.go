@@ -53,7 +53,7 @@ func (s *store) BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) 
 // FinishRebuild is as of package stock: lists, tokens, then stock and meta together.
 func (s *store) FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch int64) error {
 	id := snap.Activity.ID
-	if !s.r.bugs.ReturnsIgnored {
+	if !s.r.bugs.ReturnsIgnored && !s.r.bugs.DebtForgotten {
 		snap.Overdrawn()
 	}
 	for name, users := range map[string][]int64{"blocked": snap.Blocked, "eligible": snap.Eligible} {

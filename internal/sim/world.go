@@ -16,8 +16,15 @@ type Config struct {
 	Seed  uint64
 	Bugs  Bugs
 	Trace bool // keep a readable trace; slows the run down
-	// Gaps also does what the product is known not to stand; see TestKnownGaps.
-	Gaps bool
+	Gaps  Gaps
+}
+
+// Gaps are troubles that the product is known not to stand, and that runs therefore leave out unless they are asked for.
+type Gaps struct {
+	// UnwitnessedRewind: Redis goes back, and every process that has seen what is lost dies before it has said so.
+	UnwitnessedRewind bool
+	// LateMark: a "returned" mark is written late, after a rebuild has restored the unit as still to come. An audit mends it.
+	LateMark bool
 }
 
 // Bugs are mistakes to plant, so that a test can prove that the simulation would find them. All off by default.
@@ -28,6 +35,7 @@ type Bugs struct {
 	StatusUnchecked      bool // scripts write a status without looking at its version
 	RepeatNotPublished   bool // a repeat that finds its token occupied is accepted without a publish
 	NoEpoch              bool // reservations of a lost epoch are decided like any other
+	DebtForgotten        bool // a rebuild that finds more units on their way back than are free lets all of them come
 	ReturnsIgnored       bool // rebuilt stock counts units that are still on their way back
 	RepairUnconditional  bool // the audit writes although the sale has moved
 	FlagForAll           bool // the local sold-out flag answers participants too
@@ -62,6 +70,7 @@ type World struct {
 	calm    bool // no more faults
 	calmAt  time.Time
 	crashes int
+	lost    int64 // epoch of which Redis has lost something by going back; 0: of none
 
 	redis  *redisServer
 	db     *database
@@ -141,8 +150,22 @@ func (w *World) after(d time.Duration, name string, do func()) {
 	w.events = append(w.events, event{time.Now().Add(d), name, do})
 }
 
-// upTo is a random duration below d.
-func (w *World) upTo(d time.Duration) time.Duration { return time.Duration(w.rng.Int64N(int64(d) + 1)) }
+// grain is the step of all times in a run. What the product waits by a random source of its own (the back-off of the
+// consumer) ends within one, so that it cannot change the order of things.
+const grain = 10 * time.Microsecond
+
+// upTo is a random duration up to d.
+func (w *World) upTo(d time.Duration) time.Duration {
+	return time.Duration(w.rng.Int64N(int64(d/grain)+1)) * grain
+}
+
+// align waits for the next grain.
+func (w *World) align() {
+	if off := time.Since(w.began) % grain; off > 0 {
+		time.Sleep(grain - off)
+		synctest.Wait()
+	}
+}
 
 func (w *World) chance(p float64) bool { return p > 0 && w.rng.Float64() < p }
 
@@ -153,6 +176,7 @@ const maxSteps = 20_000
 func (w *World) loop() {
 	for {
 		synctest.Wait()
+		w.align()
 		w.gather()
 		if w.calm && w.quiet() {
 			return
@@ -203,7 +227,7 @@ func (w *World) gather() {
 		}
 		// A caller that gives up does not know whether its call is still under way.
 		c.late = w.chance(0.5)
-		if c.name == "mark returned" && !w.cfg.Gaps {
+		if c.name == "mark returned" && !w.cfg.Gaps.LateMark {
 			c.late = false
 		}
 	}
