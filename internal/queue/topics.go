@@ -37,8 +37,17 @@ func transport(o Options) *kafka.Transport {
 // returns once every partition has a leader, so that the first publish works (FS-043).
 func (t *Topics) Ensure(ctx context.Context) error {
 	for _, topic := range t.topics() {
-		if err := t.create(ctx, topic.name, topic.partitions); err != nil {
-			return fmt.Errorf("create topic %s: %w", topic.name, err)
+		// A broker that has just come up refuses for a while; what it will always refuse is told when ctx ends.
+		for {
+			err := t.create(ctx, topic.name, topic.partitions)
+			if err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("create topic %s: %w", topic.name, err)
+			case <-time.After(200 * time.Millisecond):
+			}
 		}
 	}
 	for {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,6 +81,15 @@ func kafkaClusterID() string {
 	return base64.RawURLEncoding.EncodeToString(id[:])
 }
 
+// sessionMillis is after how much silence a broker counts as dead: short where brokers are killed to see another take
+// over, long for a single one, which a busy machine must not put out of service.
+func (k kafkaSetup) sessionMillis() int {
+	if k.brokers > 1 {
+		return 3000
+	}
+	return 6000
+}
+
 // start formats the data folder of broker id and launches it. It owns the ports from here on.
 func (k kafkaSetup) start(ctx context.Context, id int, ports []*port) (*Server, error) {
 	dir, err := newDir("kafka")
@@ -129,8 +139,8 @@ func (k kafkaSetup) properties(id int, ports []*port, dir string) string {
 		fmt.Sprintf("transaction.state.log.replication.factor=%d", k.brokers),
 		"transaction.state.log.min.isr=1",
 		"transaction.state.log.num.partitions=1",
-		// A killed broker is noticed after 3 s (default 9); it cannot come back earlier either.
-		"broker.session.timeout.ms=3000",
+		// A killed broker cannot come back before this is over.
+		"broker.session.timeout.ms=" + strconv.Itoa(k.sessionMillis()),
 		"broker.heartbeat.interval.ms=500",
 		// Small buffers: the default index files alone take 20 MB a partition.
 		"log.index.size.max.bytes=1048576",

@@ -38,6 +38,7 @@ func Run(t *testing.T, brokers []string) {
 			id := fmt.Sprintf("t%d", time.Now().UnixNano())
 			test(t, queue.Options{
 				Brokers: brokers, OrdersTopic: id + ".orders", DeadTopic: id + ".dead", ResultsTopic: id + ".results", Group: id,
+				PublishTimeout: 15 * time.Second, // the suite shares its broker and the machine
 			})
 		})
 	}
@@ -53,7 +54,7 @@ func reservation(n int64) sale.Reservation {
 func ensure(t *testing.T, o queue.Options) *queue.Topics {
 	t.Helper()
 	topics := queue.NewTopics(o)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := topics.Ensure(ctx); err != nil {
 		t.Fatalf("ensure topics: %v", err)
