@@ -230,7 +230,7 @@ func (w *World) serve(c *call) {
 			w.answer(c, c.err)
 		}
 	case c.err != nil && c.p.role == "consumer":
-	case c.tag == tagRebuild && (c.err != nil || c.name == "set meta"):
+	case c.tag == tagRebuild && (c.err != nil || c.name == "set meta" || c.name == "snapshot"):
 		c.ends = true
 	case !w.calm && w.chance(w.p.slowReply):
 		c.at = time.Now().Add(w.upTo(w.p.holdMax / 4))

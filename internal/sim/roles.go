@@ -86,21 +86,31 @@ func (w *World) watchRedis(p *proc, st *store, notice <-chan string) {
 	tick := time.NewTicker(1003 * time.Millisecond) // never at the same moment as the rounds
 	defer tick.Stop()
 	for {
+		var noticed string
+		var ticked bool
 		select {
 		case <-p.died:
 			return
-		case id := <-notice:
-			suspect(id)
+		case noticed = <-notice:
 		case <-tick.C:
-			select { // a notice that came at the same moment goes first, whichever the runtime picked
-			case id := <-notice:
-				suspect(id)
-			default:
-			}
-			_ = st.CheckServers(ctx, []string{saleID})
-			if st.Rewound(saleID) {
-				suspect(saleID)
-			}
+			ticked = true
+		}
+		// Of two that come at one moment the runtime picks either: take both, in one order.
+		select {
+		case noticed = <-notice:
+		case <-tick.C:
+			ticked = true
+		default:
+		}
+		if noticed != "" {
+			suspect(noticed)
+		}
+		if !ticked {
+			continue
+		}
+		_ = st.CheckServers(ctx, []string{saleID})
+		if st.Rewound(saleID) {
+			suspect(saleID)
 		}
 	}
 }
@@ -125,9 +135,10 @@ func (w *World) runReconciler(p *proc) {
 		_ = p.callWhen(ctx, blocking, "end of audit", "", func() bool { return !w.inRounds(p) }, func() error { return nil })
 		return rep, err
 	}
+	// The lease and the rounds have no common moment: at one, either could go first.
 	r := reconciler.New(reconciler.Config{
-		LeaseTTL: 3 * time.Second, Interval: time.Second, LiveInterval: time.Second, LiveRepeat: time.Minute,
-		RelayAfter: time.Second, RelayMax: 4 * time.Second, RelayMargin: 500 * time.Millisecond, PlacesInterval: 2 * time.Second, CallTimeout: 2 * time.Second,
+		LeaseTTL: 3004 * time.Millisecond, Interval: time.Second, LiveInterval: time.Second, LiveRepeat: time.Minute,
+		RelayAfter: time.Second, RelayMax: 4 * time.Second, RelayMargin: 500 * time.Millisecond, PlacesInterval: 2 * time.Second, CallTimeout: 2011 * time.Millisecond,
 		RebuildTimeout: rebuildDeadline, AuditInterval: auditEvery,
 	}, reconciler.Deps{
 		Stock: w.stores[p], Ledger: &ledger{w.db, p, p.role}, Queue: &producer{b: w.broker, p: p, relay: true},

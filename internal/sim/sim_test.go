@@ -28,6 +28,7 @@ func play(t *testing.T, cfg Config) (rep *Report) {
 
 // R1-R18, under every kind of trouble: whatever the seed, nothing is sold twice, nothing is lost, nobody is told a lie.
 func TestSeeds(t *testing.T) {
+	t.Parallel()
 	if *seedFlag >= 0 {
 		replay(t, Config{Seed: uint64(*seedFlag)})
 		return
@@ -133,6 +134,7 @@ func TestRegressions(t *testing.T) {
 
 // A seed is one history, or a failure could not be read.
 func TestSeedIsDeterministic(t *testing.T) {
+	t.Parallel()
 	n := uint64(60)
 	if os.Getenv("SECKILL_LONG") != "" {
 		n = 10_000
