@@ -173,7 +173,7 @@ func (h *ledgerHistory) epochs(ctx context.Context) {
 	h.fence = max(h.fence, fence)
 	switch h.r.IntN(4) {
 	case 0:
-		h.both("suspect", func(l anyLedger) string { return class(l.Suspect(ctx, h.id, h.epoch-int64(h.r.IntN(1)))) })
+		h.both("suspect", func(l anyLedger) string { return class(l.Suspect(ctx, h.id, h.epoch)) })
 		h.epoch++ // a guess; the snapshots tell when it is wrong for both
 	default:
 		h.both(fmt.Sprint("raise epoch, fence ", fence), func(l anyLedger) string {
