@@ -137,6 +137,9 @@ func (p *plan) read() error {
 			}
 			if o := p.db.byToken[m.Token]; o != nil {
 				d = o.decision()
+				if o.UserID == m.UserID { // an order that was read is known for its user, too
+					p.byUser[userKey{o.ActivityID, o.UserID}] = o.RequestToken
+				}
 			}
 			p.known[m.Token] = d
 			continue
@@ -255,7 +258,7 @@ func refuse(m *sale.Pending, why sale.Reason) sale.Decision {
 
 // write stores the new decisions, all or none.
 func (p *plan) write() error {
-	sold := map[string]int64{}
+	sold, numbers := map[string]int64{}, map[string]bool{}
 	for _, i := range p.fresh {
 		d := &p.out[i]
 		if p.db.decided(d.Token) != nil && !p.db.bugs.DecisionNotUnique {
@@ -264,9 +267,10 @@ func (p *plan) write() error {
 		if !d.Ordered {
 			continue
 		}
-		if p.db.byToken[d.Token] != nil || p.db.byUser[userKey{d.ActivityID, d.UserID}] != nil || p.db.byNo[d.OrderNo] != nil {
+		if p.db.byToken[d.Token] != nil || p.db.byUser[userKey{d.ActivityID, d.UserID}] != nil || p.db.byNo[d.OrderNo] != nil || numbers[d.OrderNo] {
 			return errDuplicate
 		}
+		numbers[d.OrderNo] = true
 		sold[d.CommodityID] += int64(d.Quantity)
 	}
 	for _, i := range p.fresh {
