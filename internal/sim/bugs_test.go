@@ -1,9 +1,6 @@
 package sim
 
-import (
-	"os"
-	"testing"
-)
+import "testing"
 
 // The simulation must be able to fail: each of these mistakes, planted in a port or a mirror, is found within so many
 // seeds, in each of which the product without the mistake is right.
@@ -45,24 +42,23 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 }
 
-// What the product does not stand yet. This tells how rare it is; when a gap is closed, it says so, and the gap may go.
+// What the product does not stand yet, by seeds that show it when the trouble is let in. When a gap is closed this says
+// so, and the gap may go.
 func TestKnownGaps(t *testing.T) {
-	if os.Getenv("SECKILL_LONG") == "" {
-		t.Skip("takes long: set SECKILL_LONG=1")
-	}
-	for name, gaps := range map[string]Gaps{
-		"a rewind whose witnesses all die (R15)":                {UnwitnessedRewind: true},
-		"a returned mark that is written after a rebuild (R11)": {LateMark: true},
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		gaps  Gaps
+		seeds []uint64
+	}{
+		{"R15: a rewind whose witnesses all die before they have said so", Gaps{UnwitnessedRewind: true}, []uint64{13219, 13865, 27343, 31011}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			const most = 60_000
-			for seed := range uint64(most) {
-				if rep := play(t, Config{Seed: seed, Gaps: gaps}); len(rep.Violations) > 0 {
-					t.Logf("still there, seed %d: %s", seed, rep.Violations[0])
-					return
-				}
+		still := 0
+		for _, seed := range c.seeds {
+			if rep := play(t, Config{Seed: seed, Gaps: c.gaps}); len(rep.Violations) > 0 {
+				still++
 			}
-			t.Logf("does not show in %d seeds", most)
-		})
+		}
+		t.Logf("%s: shows in %d of %d seeds", c.name, still, len(c.seeds))
 	}
 }
