@@ -212,7 +212,7 @@ func (w *World) becomeCalm() {
 	w.calm = true
 	w.logf("--- no more faults")
 	for _, c := range w.waiting {
-		if c.gone && !c.done { // what is still on the wire arrives now or never
+		if c.gone.Load() && !c.done { // what is still on the wire arrives now or never
 			c.at = time.Time{}
 		}
 	}

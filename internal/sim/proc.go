@@ -56,9 +56,9 @@ type call struct {
 	at   time.Time // not before
 	done bool      // the effect has happened, the answer is on its way
 	err  error
-	gone bool // the caller has given up; guarded by World.mu
-	late bool // its effect may still come
-	ends bool // its answer ends a rebuild
+	gone atomic.Bool // the caller has given up
+	late bool        // its effect may still come
+	ends bool        // its answer ends a rebuild
 }
 
 func (c *call) key() string {
@@ -96,11 +96,7 @@ func (p *proc) die() {
 	w := p.w
 	p.dead.Store(true)
 	for _, c := range slices.Clone(w.waiting) {
-		w.mu.Lock()
-		left := c.p != p || c.gone
-		c.gone = c.gone || c.p == p
-		w.mu.Unlock()
-		if !left {
+		if c.p == p && !c.gone.Swap(true) {
 			c.reply <- errDead
 			synctest.Wait()
 		}
@@ -138,18 +134,12 @@ func (p *proc) callWhen(ctx context.Context, to port, name, detail string, ready
 	case err := <-c.reply:
 		return err
 	case <-p.died:
-		c.leave()
+		c.gone.Store(true)
 		return errDead
 	case <-ctx.Done():
-		c.leave()
+		c.gone.Store(true)
 		return gaveUp(to, ctx.Err())
 	}
-}
-
-func (c *call) leave() {
-	c.p.w.mu.Lock()
-	c.gone = true
-	c.p.w.mu.Unlock()
 }
 
 type tagKey struct{}
@@ -186,9 +176,7 @@ func gaveUp(to port, cause error) error {
 
 // serve carries a call on: its effect, its answer, or what goes wrong with either.
 func (w *World) serve(c *call) {
-	w.mu.Lock()
-	gone := c.gone
-	w.mu.Unlock()
+	gone := c.gone.Load()
 	if c.done {
 		w.answer(c, c.err)
 		return
@@ -285,6 +273,6 @@ func (w *World) holdsBack(c *call) bool {
 // inRounds reports whether the rounds of a reconciler wait for an answer, and not for their next tick.
 func (w *World) inRounds(p *proc) bool {
 	return slices.ContainsFunc(w.waiting, func(d *call) bool {
-		return d.p == p && d.tag == "" && !d.gone && !strings.HasSuffix(d.name, " lease")
+		return d.p == p && d.tag == "" && !d.gone.Load() && !strings.HasSuffix(d.name, " lease")
 	})
 }

@@ -213,7 +213,7 @@ func (w *World) gather() {
 	case <-w.wake:
 	default:
 	}
-	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool { return c.gone && (c.done || !c.late) })
+	w.waiting = slices.DeleteFunc(w.waiting, func(c *call) bool { return c.gone.Load() && (c.done || !c.late) })
 	w.mu.Unlock()
 	slices.SortFunc(fresh, func(a, b *call) int { return strings.Compare(a.key(), b.key()) })
 	for _, c := range fresh {
