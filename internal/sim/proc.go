@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing/synctest"
 	"time"
@@ -57,12 +58,20 @@ type call struct {
 	done bool      // the effect has happened, the answer is on its way
 	err  error
 	gone atomic.Bool // the caller has given up
+	mu   sync.Mutex  // held during the effect, so that a caller who gives up later may read what it left
 	late bool        // its effect may still come
 	ends bool        // its answer ends a rebuild
 }
 
 func (c *call) key() string {
 	return c.p.name + "|" + c.tag + "|" + string(c.to) + "|" + c.name + "|" + c.detail
+}
+
+// leave is the caller's end of a call that it has given up.
+func (c *call) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.gone.Store(true)
 }
 
 // proc is one process, or one user's browser.
@@ -134,10 +143,10 @@ func (p *proc) callWhen(ctx context.Context, to port, name, detail string, ready
 	case err := <-c.reply:
 		return err
 	case <-p.died:
-		c.gone.Store(true)
+		c.leave()
 		return errDead
 	case <-ctx.Done():
-		c.gone.Store(true)
+		c.leave()
 		return gaveUp(to, ctx.Err())
 	}
 }
@@ -199,7 +208,9 @@ func (w *World) serve(c *call) {
 		w.answer(c, c.err)
 		return
 	}
+	c.mu.Lock()
 	c.err = c.do()
+	c.mu.Unlock()
 	c.done = true
 	if c.to == toDB {
 		w.soldTooMany()
