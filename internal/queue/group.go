@@ -66,11 +66,14 @@ func (g *Group) member(ctx context.Context, handle Handler, joined func()) error
 	if err != nil {
 		return fmt.Errorf("join consumer group: %w", err)
 	}
-	// Closing ends the generation, waits for the partition loops, and leaves the group.
-	stop := context.AfterFunc(ctx, func() { _ = cg.Close() })
+	var loops sync.WaitGroup // of partitions; a batch in hand is finished
+	leave, left := leaveInBackground(cg)
+	stop := context.AfterFunc(ctx, leave)
 	defer func() {
 		stop()
-		_ = cg.Close()
+		leave()
+		loops.Wait()
+		g.awaitLeft(left)
 		g.lag.clear()
 	}()
 	for {
@@ -83,8 +86,36 @@ func (g *Group) member(ctx context.Context, handle Handler, joined func()) error
 		g.lag.assign(assigned)
 		g.o.Log.Info("consumer group: generation", "generation", gen.ID, "partitions", len(assigned))
 		for _, p := range assigned {
-			gen.Start(func(genCtx context.Context) { g.servePartition(ctx, genCtx, gen, p, handle) })
+			loops.Add(1)
+			gen.Start(func(genCtx context.Context) {
+				defer loops.Done()
+				g.servePartition(ctx, genCtx, gen, p, handle)
+			})
 		}
+	}
+}
+
+// leaveInBackground returns a function that closes the group, at the first call and without waiting, and a channel that
+// is closed when it has left.
+func leaveInBackground(cg *kafka.ConsumerGroup) (leave func(), left <-chan struct{}) {
+	done := make(chan struct{})
+	return sync.OnceFunc(func() {
+		go func() {
+			_ = cg.Close()
+			close(done)
+		}()
+	}), done
+}
+
+// awaitLeft waits until the group was left, at most LeaveTimeout: one who waits to join cannot take that back, and a
+// member that is busy may hold it up for the whole RebalanceTimeout (FS-061). The coordinator expels who is gone.
+func (g *Group) awaitLeft(left <-chan struct{}) {
+	late := time.NewTimer(g.o.LeaveTimeout)
+	defer late.Stop()
+	select {
+	case <-left:
+	case <-late.C:
+		g.o.Log.Warn("consumer group: gone without leaving", "after", g.o.LeaveTimeout)
 	}
 }
 

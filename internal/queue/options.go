@@ -21,6 +21,7 @@ type Options struct {
 	BatchSize         int           // messages of one produce request to one partition; default 1000
 	BatchBytes        int64         // bytes of the same; default 1 MiB
 	PublishTimeout    time.Duration // until a publish counts as uncertain; default 2 s
+	CloseTimeout      time.Duration // of the producer's end, for what is still being written; default 3 s
 	DialTimeout       time.Duration // default 3 s
 	MaxMessageBytes   int           // a longer message is malformed; default 8 KiB
 	FetchBatch        int           // messages handed to the consumer at once; default 500
@@ -28,6 +29,7 @@ type Options struct {
 	FetchWait         time.Duration // long poll of an idle partition; default 250 ms
 	SessionTimeout    time.Duration // after which a silent member is expelled; default 10 s
 	RebalanceTimeout  time.Duration // default 10 s
+	LeaveTimeout      time.Duration // of leaving the group at the end; default 3 s
 	RetryBackoffMax   time.Duration // longest wait between attempts to join or to reach a broker; default 2 s
 	Log               *slog.Logger  // default slog.Default
 }
@@ -46,6 +48,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.BatchSize, 1000)
 	def(&o.BatchBytes, 1<<20)
 	def(&o.PublishTimeout, 2*time.Second)
+	def(&o.CloseTimeout, 3*time.Second)
 	def(&o.DialTimeout, 3*time.Second)
 	def(&o.MaxMessageBytes, 8<<10)
 	def(&o.FetchBatch, 500)
@@ -53,6 +56,7 @@ func (o Options) WithDefaults() Options {
 	def(&o.FetchWait, 250*time.Millisecond)
 	def(&o.SessionTimeout, 10*time.Second)
 	def(&o.RebalanceTimeout, 10*time.Second)
+	def(&o.LeaveTimeout, 3*time.Second)
 	def(&o.RetryBackoffMax, 2*time.Second)
 	if o.Log == nil {
 		o.Log = slog.Default()

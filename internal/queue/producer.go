@@ -121,8 +121,25 @@ func (p *Producer) Park(ctx context.Context, d sale.Delivery, reason string) err
 	return nil
 }
 
-// Close flushes what is being written and closes the connections. It is bounded by PublishTimeout for each write
-// in flight (FS-044).
+// Close writes what is still waiting and closes the connections, within CloseTimeout: the library waits for as long as
+// its batches and their repeats take, which behind a silent broker is without end (FS-044). What is given up then was
+// acknowledged to nobody: its reservations stay occupied, and the relay enqueues them again (R3).
 func (p *Producer) Close() error {
-	return errors.Join(p.orders.Close(), p.dead.Close())
+	done := make(chan error, 2)
+	for _, w := range []*kafka.Writer{p.orders, p.dead} {
+		go func() { done <- w.Close() }()
+	}
+	late := time.NewTimer(p.o.CloseTimeout)
+	defer late.Stop()
+	var errs []error
+	for range cap(done) {
+		select {
+		case err := <-done:
+			errs = append(errs, err)
+		case <-late.C:
+			p.o.Log.Warn("producer: closed with messages still on their way, left to the relay", "after", p.o.CloseTimeout)
+			return errors.Join(errs...)
+		}
+	}
+	return errors.Join(errs...)
 }
