@@ -2,6 +2,7 @@ package stock
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 
 	"seckill/internal/sale"
@@ -17,10 +18,12 @@ func (s *Store) TakeBack(ctx context.Context, activityID, commodityID string, un
 	if !sale.ValidID(commodityID) || units <= 0 {
 		return fmt.Errorf("take back %d units of %.40q: %w", units, commodityID, sale.ErrBadID)
 	}
-	a := newScriptArgs(3, 192)
+	a := newScriptArgs(5, 256)
 	a.key(k.meta())
 	a.key(k.stock(commodityID))
 	a.int(units)
+	a.str(commodityID)
+	a.str(rand.Text()) // of this change: the client library may repeat the call
 	floor := s.floor(activityID)
 	reply, err := s.run(ctx, s.sc.take, a)
 	if err != nil {
