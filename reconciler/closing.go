@@ -38,6 +38,9 @@ func (w *round) settle(ctx context.Context) error {
 		if now.Before(a.EndsAt.Add(a.CloseGrace)) || now.Before(a.WaitlistUntil) {
 			continue
 		}
+		if !w.sound[a.ID] { // nobody looks at a settled sale any more: what Redis has lost must be made good before
+			continue
+		}
 		done, err := w.allDone(ctx, a)
 		if err == nil && done {
 			err = w.move(ctx, a, sale.StateSettled)

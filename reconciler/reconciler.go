@@ -21,13 +21,13 @@ type Stock interface {
 	BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) error
 	FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch int64) error
 	Occupied(ctx context.Context, activityID string, before time.Time, limit int) ([]sale.Reservation, error)
-	Return(ctx context.Context, activityID string, rs []sale.Return) ([]sale.Settlement, error)
+	Return(ctx context.Context, activityID string, rs []sale.Return) (found []sale.Settlement, epoch int64, err error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
 	Rewound(activityID string) bool
 	RaiseSeq(ctx context.Context, activityID string) (epoch, seq int64, err error)
-	CheckServers(ctx context.Context, activityIDs []string) error
+	CheckServers(ctx context.Context, activityIDs []string) (map[string]string, error)
 	Purge(ctx context.Context, activityID string) error
-	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error)
+	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Promotion, error)
 	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
 	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error)
 	DropWaitlist(ctx context.Context, activityID, commodityID string) error
@@ -37,13 +37,14 @@ type Stock interface {
 type Ledger interface {
 	Activities(ctx context.Context) ([]*sale.Activity, error)
 	RaiseEpoch(ctx context.Context, id string, fence int64) (int64, error)
+	Witness(ctx context.Context, fence int64, seen map[string]sale.Sighting) (behind []string, err error)
 	SaveBoundary(ctx context.Context, id string, epoch int64, offsets map[int]int64) error
 	RebuildSnapshot(ctx context.Context, id string) (*sale.Snapshot, error)
 	SetActivityState(ctx context.Context, id string, from []sale.State, to sale.State) error
 	CloseUnpaid(ctx context.Context, now time.Time, limit int) ([]sale.Order, error)
 	Open(ctx context.Context, activityID string) (unpaid, untold, returning int64, err error)
 	PendingReturns(ctx context.Context, limit int) ([]sale.Return, error)
-	MarkReturned(ctx context.Context, token string, userID int64) error
+	MarkReturned(ctx context.Context, token string, userID, epoch int64) error
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
 	MarkTold(ctx context.Context, token string, userID, version int64) error
 	Waiters(ctx context.Context, activityID string) ([]sale.Waiter, error)
@@ -298,6 +299,9 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	if err != nil {
 		return fmt.Errorf("raise epoch: %w", err)
 	}
+	if err := r.firstSighting(ctx, a.ID, epoch, fence); err != nil {
+		return err
+	}
 	if err := r.d.Stock.BeginRebuild(ctx, *a, epoch); err != nil {
 		return err
 	}
@@ -324,6 +328,21 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	r.catchUp(ctx, a.ID, epoch)
 	r.d.Log.Info("reconciler: rebuilt", "activity", a.ID, "epoch", epoch, "why", why, "decisions", len(snap.Entries), "took", r.d.Now().Sub(start))
 	return nil
+}
+
+// firstSighting records on which server a rebuild begins, before it writes anything there: from then on a server that
+// restarts is noticed by whoever leads, even if nobody who saw the rebuild lives (R15).
+func (r *Reconciler) firstSighting(ctx context.Context, activityID string, epoch, fence int64) error {
+	servers, err := r.d.Stock.CheckServers(ctx, []string{activityID})
+	if err != nil {
+		return err
+	}
+	seen := map[string]sale.Sighting{activityID: {Epoch: epoch, Server: servers[activityID]}}
+	behind, err := r.d.Ledger.Witness(ctx, fence, seen)
+	if err == nil && len(behind) > 0 { // another leader is ahead
+		err = sale.ErrConflict
+	}
+	return err
 }
 
 // catchUp writes what an operator changed after the snapshot: the window, a pause, the user lists. If it fails, the next

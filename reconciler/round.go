@@ -19,6 +19,8 @@ type round struct {
 	fence      int64
 	activities []*sale.Activity // warmed up and not settled
 	live       map[string]shown
+	loaded     bool            // the activities have been read in this term
+	sound      map[string]bool // sales that this round has found in Redis as they should be
 	rebuilding map[string]bool
 	rebuilt    chan string // ids of finished rebuilds
 	rebuilds   sync.WaitGroup
@@ -57,11 +59,7 @@ func (w *round) tasks(ctx context.Context) {
 	r.step(ctx, "returns", w.returnUnits)
 	r.step(ctx, "untold", r.tellAgain)
 	r.step(ctx, "settle", w.settle)
-	// At the start of a term at once: what was lost while nobody led shows here.
-	if now := r.d.Now(); now.Sub(w.lastAudit) >= r.cfg.AuditInterval || now.Sub(w.lastAudit) >= auditAgain && w.auditSoon.Swap(false) {
-		w.lastAudit = now
-		w.auditAll()
-	}
+	w.auditWhenDue()
 	if now := r.d.Now(); now.Sub(w.placed) >= r.cfg.PlacesInterval {
 		w.placed = now
 		r.step(ctx, "waitlist", w.places)
@@ -74,6 +72,7 @@ func (w *round) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read activities: %w", err)
 	}
+	w.loaded = true
 	w.cleanUp(ctx, all)
 	w.activities = slices.DeleteFunc(all, func(a *sale.Activity) bool {
 		return a.State == sale.StateDraft || a.State == sale.StateSettled
@@ -89,7 +88,9 @@ func (w *round) load(ctx context.Context) error {
 // watch compares each sale in Redis with the database: what is missing, of another epoch, or went backwards is
 // rebuilt; what an operator changed and Redis was not told is written (R10, R15).
 func (w *round) watch(ctx context.Context) error {
-	if err := w.mark(ctx); err != nil {
+	w.sound = map[string]bool{}
+	behind, err := w.witness(ctx)
+	if err != nil {
 		return err
 	}
 	lives, err := w.lives(ctx)
@@ -99,17 +100,22 @@ func (w *round) watch(ctx context.Context) error {
 	for _, a := range w.activities {
 		live := lives[a.ID]
 		switch {
-		case w.rebuilding[a.ID], w.gone(a):
+		case w.rebuilding[a.ID]:
+		case w.gone(a):
+			w.sound[a.ID] = true // nothing is there to be wrong
 		case live.State == sale.StateNotReady:
 			w.startRebuild(a, "not in redis")
 		case live.Epoch != a.Epoch:
 			w.startRebuild(a, fmt.Sprintf("redis has epoch %d, the database %d", live.Epoch, a.Epoch))
-		case w.r.d.Stock.Rewound(a.ID):
+		case w.r.d.Stock.Rewound(a.ID), slices.Contains(behind, a.ID):
 			w.startRebuild(a, "redis went backwards")
 		case live.State != a.StateAt(live.At) || !live.StartsAt.Equal(a.StartsAt) || !live.EndsAt.Equal(a.EndsAt):
 			if err := w.r.d.Stock.SetMeta(ctx, a); err != nil {
 				return fmt.Errorf("set meta of %s: %w", a.ID, err)
 			}
+			w.sound[a.ID] = true
+		default:
+			w.sound[a.ID] = true
 		}
 	}
 	return nil
@@ -120,23 +126,37 @@ func (w *round) gone(a *sale.Activity) bool {
 	return w.r.d.Now().After(a.KeysUntil(w.r.d.Retention))
 }
 
-// mark raises the sequence number of every sale, so that a rewind is seen even where nothing else writes, and looks at
-// the run ids of the servers (R15).
-func (w *round) mark(ctx context.Context) error {
+// witness raises the sequence number of every sale, so that a rewind is seen even where nothing else writes, and looks at
+// the run ids of the servers. What it has seen is compared with the record in the database and recorded there: nobody
+// may be left who remembers what Redis has lost (R15). It returns the sales of which Redis is behind the record.
+func (w *round) witness(ctx context.Context) (behind []string, err error) {
 	if len(w.activities) == 0 {
-		return nil
+		return nil, nil
 	}
 	ids := make([]string, 0, len(w.activities))
+	seen := make(map[string]sale.Sighting, len(w.activities))
 	for _, a := range w.activities {
 		ids = append(ids, a.ID)
 		if w.rebuilding[a.ID] {
 			continue
 		}
-		if _, _, err := w.r.d.Stock.RaiseSeq(ctx, a.ID); err != nil && !errors.Is(err, sale.ErrNotReady) {
-			return fmt.Errorf("raise seq of %s: %w", a.ID, err)
+		epoch, seq, err := w.r.d.Stock.RaiseSeq(ctx, a.ID)
+		if err != nil && !errors.Is(err, sale.ErrNotReady) {
+			return nil, fmt.Errorf("raise seq of %s: %w", a.ID, err)
+		}
+		if epoch > 0 { // else it is missing, which shows by itself
+			seen[a.ID] = sale.Sighting{Epoch: epoch, Seq: seq}
 		}
 	}
-	return w.r.d.Stock.CheckServers(ctx, ids)
+	servers, err := w.r.d.Stock.CheckServers(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for id, s := range seen {
+		s.Server = servers[id]
+		seen[id] = s
+	}
+	return w.r.d.Ledger.Witness(ctx, w.fence, seen)
 }
 
 func (w *round) lives(ctx context.Context) (map[string]sale.Live, error) {

@@ -7,12 +7,22 @@ import (
 	"seckill/internal/sale"
 )
 
+// auditWhenDue audits every AuditInterval, and soon after an audit that found something. At the start of a term at once:
+// what was lost while nobody led shows here.
+func (w *round) auditWhenDue() {
+	now := w.r.d.Now()
+	since := now.Sub(w.lastAudit)
+	if !w.loaded || w.auditing || since < w.r.cfg.AuditInterval && (since < auditAgain || !w.auditSoon.Load()) {
+		return
+	}
+	w.auditSoon.Store(false)
+	w.lastAudit = now
+	w.auditAll()
+}
+
 // auditAll compares every sale that is not settled with the database, beside the rounds. A difference that is still
 // there at the next audit is mended: one look may fall between two steps of a crash that is being made good (S25).
 func (w *round) auditAll() {
-	if w.auditing {
-		return
-	}
 	var ids []string
 	for _, a := range w.activities {
 		if !w.rebuilding[a.ID] && !w.gone(a) {

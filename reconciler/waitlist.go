@@ -30,26 +30,27 @@ func (w *round) returnUnits(ctx context.Context) error {
 
 func (w *round) returnOne(ctx context.Context, ret sale.Return) error {
 	var found sale.Settlement
+	var epoch int64
 	var err error
 	if w.promotes(ret.ActivityID) {
-		found, err = w.promote(ctx, ret)
+		found, epoch, err = w.promote(ctx, ret)
 	} else {
 		var each []sale.Settlement
-		if each, err = w.r.d.Stock.Return(ctx, ret.ActivityID, []sale.Return{ret}); err == nil {
+		if each, epoch, err = w.r.d.Stock.Return(ctx, ret.ActivityID, []sale.Return{ret}); err == nil {
 			found = each[0]
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("return the unit of %s: %w", ret.Token, err)
 	}
-	if found == sale.SettleNotYet && w.keysGone(ret.ActivityID) {
-		found = sale.SettleAlready // without Redis once the keys are gone (R5)
+	if a := w.activity(ret.ActivityID); found == sale.SettleNotYet && a != nil && w.gone(a) {
+		found, epoch = sale.SettleAlready, a.Epoch // without Redis once the keys are gone (R5)
 	}
 	if found != sale.SettleDone && found != sale.SettleAlready {
 		return nil
 	}
-	err = w.r.d.Ledger.MarkReturned(ctx, ret.Token, ret.UserID)
-	if err != nil && !errors.Is(err, sale.ErrConflict) { // a conflict: it was marked before
+	err = w.r.d.Ledger.MarkReturned(ctx, ret.Token, ret.UserID, epoch)
+	if err != nil && !errors.Is(err, sale.ErrConflict) { // a conflict: marked before, or to be returned anew after a rebuild
 		return fmt.Errorf("mark returned: %w", err)
 	}
 	return nil
@@ -57,22 +58,18 @@ func (w *round) returnOne(ctx context.Context, ret sale.Return) error {
 
 // promotes reports whether units of a sale still go to its waitlist.
 func (w *round) promotes(activityID string) bool {
-	for _, a := range w.activities {
-		if a.ID == activityID {
-			return w.r.d.Now().Before(a.WaitlistUntil)
-		}
-	}
-	return false
+	a := w.activity(activityID)
+	return a != nil && w.r.d.Now().Before(a.WaitlistUntil)
 }
 
-// keysGone: the sale's keys have ended with their retention.
-func (w *round) keysGone(activityID string) bool {
+// activity is one of those that are warmed up and not settled, or nil.
+func (w *round) activity(activityID string) *sale.Activity {
 	for _, a := range w.activities {
 		if a.ID == activityID {
-			return w.gone(a)
+			return a
 		}
 	}
-	return false
+	return nil
 }
 
 // promoteTries bounds how often a moved line is looked at again in one round.
@@ -80,31 +77,31 @@ const promoteTries = 5
 
 // promote gives the unit to the head of the line: a new reservation, published through the same queue as any other. If
 // this process dies before the publish, the relay does it.
-func (w *round) promote(ctx context.Context, ret sale.Return) (sale.Settlement, error) {
+func (w *round) promote(ctx context.Context, ret sale.Return) (found sale.Settlement, epoch int64, err error) {
 	tokenFor := func(user int64) string { return w.r.d.PromotedToken(ret.Token, user, ret.ActivityID) }
 	for range promoteTries {
-		found, rs, err := w.r.d.Stock.Promote(ctx, ret, w.r.d.Now(), tokenFor)
+		p, err := w.r.d.Stock.Promote(ctx, ret, w.r.d.Now(), tokenFor)
 		if errors.Is(err, sale.ErrConflict) {
 			continue
 		}
 		if err != nil {
-			return "", err
+			return "", 0, err
 		}
-		for _, e := range w.r.d.Queue.Publish(ctx, rs) {
+		for _, e := range w.r.d.Queue.Publish(ctx, p.Reservations) {
 			if e != nil {
 				w.r.d.Log.Warn("reconciler: publish of a promotion uncertain, left to the relay", "err", e)
 			}
 		}
-		for _, res := range rs {
+		for _, res := range p.Reservations {
 			waiter := sale.Waiter{ActivityID: res.ActivityID, CommodityID: res.CommodityID, UserID: res.UserID}
 			if err := w.r.d.Ledger.MarkPromoted(ctx, waiter, res.Token); err != nil {
 				w.r.d.Log.Warn("reconciler: mark promoted", "err", err) // the next rebuild skips who takes part
 			}
 			w.r.d.Log.Info("reconciler: promoted from the waitlist", "activity", res.ActivityID, "commodity", res.CommodityID, "user", res.UserID)
 		}
-		return found, nil
+		return p.Found, p.Epoch, nil
 	}
-	return sale.SettleNotYet, nil
+	return sale.SettleNotYet, 0, nil
 }
 
 // fillWaitlist writes the lines of a sale into Redis during its rebuild.

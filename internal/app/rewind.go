@@ -35,7 +35,7 @@ func (a *App) watchRedis(ctx context.Context) error {
 				ids, listed = a.salesInRedis(ctx), time.Now()
 			}
 			cctx, cancel := context.WithTimeout(ctx, a.cfg.Redis.CallTimeout)
-			if err := a.stock.CheckServers(cctx, ids); err != nil && ctx.Err() == nil {
+			if _, err := a.stock.CheckServers(cctx, ids); err != nil && ctx.Err() == nil {
 				a.log.Debug("redis watch", "err", err)
 			}
 			cancel()

@@ -58,19 +58,16 @@ func (l *Ledger) todo(ctx context.Context, limit int, where string, each func(*o
 }
 
 // MarkReturned records that the units of a cancelled or closed order are back in stock: 0 becomes 1, once
-// (FS-007). Errors: sale.ErrConflict when that was recorded before, sale.ErrWrongState when the order is neither
-// cancelled nor closed, sale.ErrNotFound.
-func (l *Ledger) MarkReturned(ctx context.Context, token string, userID int64) error {
+// (FS-007). epoch is the one that Redis answered with: a rebuild that has begun since counts the units as still to come,
+// and a mark that came after its snapshot would strand them (R10, R11). Errors: sale.ErrConflict when it was recorded
+// before or the activity has another epoch by now, sale.ErrWrongState when the order is neither cancelled nor closed,
+// sale.ErrNotFound.
+func (l *Ledger) MarkReturned(ctx context.Context, token string, userID, epoch int64) error {
 	if !sale.ValidToken(token) || userID <= 0 {
 		return fmt.Errorf("mark returned: %w", sale.ErrNotFound)
 	}
 	table := sale.TableOf(userID)
 	err := l.retryTx(ctx, func(ctx context.Context, t tx) error {
-		n, err := affected(t.ExecContext(ctx, "UPDATE "+orderTable(table)+" SET stock_returned = 1 "+
-			"WHERE request_token = ? AND user_id = ? AND stock_returned = 0", token, userID))
-		if err != nil || n == 1 {
-			return err
-		}
 		o, err := l.oneOrder(ctx, t, table, "request_token = ? AND user_id = ?", token, userID)
 		if err != nil {
 			return err
@@ -78,7 +75,21 @@ func (l *Ledger) MarkReturned(ctx context.Context, token string, userID int64) e
 		if o.returned < 0 {
 			return sale.ErrWrongState
 		}
-		return sale.ErrConflict
+		// The row stays locked until the commit, so a rebuild raises the epoch before this or after it, never between.
+		var now int64
+		q := "SELECT epoch FROM activity WHERE id = ?" + l.d.forUpdate
+		if err := t.QueryRowContext(ctx, q, o.ActivityID).Scan(&now); err != nil {
+			return err
+		}
+		if now != epoch {
+			return fmt.Errorf("answer of epoch %d, the activity has %d: %w", epoch, now, sale.ErrConflict)
+		}
+		n, err := affected(t.ExecContext(ctx, "UPDATE "+orderTable(table)+" SET stock_returned = 1 "+
+			"WHERE request_token = ? AND user_id = ? AND stock_returned = 0", token, userID))
+		if err == nil && n == 0 {
+			return sale.ErrConflict
+		}
+		return err
 	})
 	if err != nil {
 		return fmt.Errorf("mark returned: %w", err)

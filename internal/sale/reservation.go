@@ -138,6 +138,13 @@ type Return struct {
 	Version     int64
 }
 
+// Promotion is what became of the units of one Return that were offered to the waitlist.
+type Promotion struct {
+	Found        Settlement    // as of a return
+	Epoch        int64         // the answer belongs to
+	Reservations []Reservation // of those who got a unit, to be published
+}
+
 // Delivery is one message as a consumer gets it from Kafka. When Malformed is set, Pending holds only what could
 // be read, at least partition and offset, and the message can never succeed.
 type Delivery struct {

@@ -12,6 +12,21 @@ type StockAudit struct {
 	Closed     map[string]TokenState // states of the tokens that were asked for; absent when Redis does not know one
 }
 
+// Sighting is how far a sale in Redis was when somebody looked. Of two of one epoch the later has the higher number, and
+// both are of one server; else Redis has gone back in between (R15).
+type Sighting struct {
+	Epoch, Seq int64
+	Server     string // run id, at most 64 ASCII bytes; "" when the server does not tell
+}
+
+// Behind reports whether Redis has gone back since an earlier sighting.
+func (s Sighting) Behind(before Sighting) bool {
+	if s.Epoch != before.Epoch {
+		return s.Epoch < before.Epoch
+	}
+	return s.Seq < before.Seq || s.Server != "" && before.Server != "" && s.Server != before.Server
+}
+
 // TokenCounts are the numbers of one sale that a dashboard and a backlog explanation need.
 type TokenCounts struct {
 	Epoch, Seq     int64

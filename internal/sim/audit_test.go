@@ -125,7 +125,7 @@ func TestAuditCountsAReturnOnce(t *testing.T) {
 		w.must(t, err)
 		list, err := w.led.PendingReturns(w.ctx, 10)
 		w.must(t, err)
-		_, err = w.st.Return(w.ctx, saleID, list)
+		_, _, err = w.st.Return(w.ctx, saleID, list)
 		w.must(t, err)
 	})
 	if left := w.redis.of(saleID).stock[commodity]; left != 1 {

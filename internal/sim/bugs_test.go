@@ -24,6 +24,8 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"committed acknowledged without telling again", Bugs{RepeatNotTold: true}, 5_000},
 		{"an offset committed past a hole", Bugs{OffsetPastHole: true}, 5_000},
 		{"a relay that releases", Bugs{RelayReleases: true}, 5_000},
+		{"a rewind that only the record shows", Bugs{Unwitnessed: true}, 5_000},
+		{"a late mark of a return", Bugs{LateMark: true}, 5_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range c.within {
@@ -39,26 +41,5 @@ func TestPlantedBugsAreFound(t *testing.T) {
 			}
 			t.Errorf("not found within %d seeds", c.within)
 		})
-	}
-}
-
-// What the product does not stand yet, by seeds that show it when the trouble is let in. When a gap is closed this says
-// so, and the gap may go.
-func TestKnownGaps(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name  string
-		gaps  Gaps
-		seeds []uint64
-	}{
-		{"R15: a rewind whose witnesses all die before they have said so", Gaps{UnwitnessedRewind: true}, []uint64{13219, 13865, 27343, 31011}},
-	} {
-		still := 0
-		for _, seed := range c.seeds {
-			if rep := play(t, Config{Seed: seed, Gaps: c.gaps}); len(rep.Violations) > 0 {
-				still++
-			}
-		}
-		t.Logf("%s: shows in %d of %d seeds", c.name, still, len(c.seeds))
 	}
 }

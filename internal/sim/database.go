@@ -27,6 +27,7 @@ type database struct {
 	waits    map[waitKey]*waitRow
 	payments map[string]*paymentRow
 	leases   map[string]*leaseRow
+	seen     map[string]seenRow
 }
 
 type activityRow struct {
@@ -74,7 +75,7 @@ func newDatabase(now func() time.Time) *database {
 	return &database{
 		now: now, boundaryWait: 30 * time.Second, bugs: &Bugs{}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
 		byUser: map[userKey]*orderRow{}, byNo: map[string]*orderRow{}, log: map[string][]sale.Step{}, first: map[string]string{},
-		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{},
+		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{}, seen: map[string]seenRow{},
 	}
 }
 
@@ -218,14 +219,14 @@ func (db *database) todo(limit int, where func(*orderRow) bool) (list []*orderRo
 	return list
 }
 
-func (db *database) markReturned(token string, user int64) error {
+func (db *database) markReturned(token string, user, epoch int64) error {
 	o := db.byToken[token]
 	switch {
 	case o == nil || o.UserID != user:
 		return sale.ErrNotFound
 	case o.returned < 0:
 		return sale.ErrWrongState
-	case o.returned == 1:
+	case o.returned == 1, db.acts[o.ActivityID].Epoch != epoch && !db.bugs.LateMark:
 		return sale.ErrConflict
 	}
 	o.returned = 1

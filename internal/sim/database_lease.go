@@ -1,10 +1,39 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"seckill/internal/sale"
 )
+
+// seenRow is what a leader has seen of a sale in Redis.
+type seenRow struct {
+	sale.Sighting
+	fence int64
+}
+
+// witness is Witness.
+func (db *database) witness(fence int64, seen map[string]sale.Sighting) (behind []string, err error) {
+	rows := map[string]seenRow{}
+	for _, id := range slices.Sorted(maps.Keys(seen)) {
+		now, before := seen[id], db.seen[id]
+		again := now.Epoch == before.Epoch && now.Seq == before.Seq && before.fence != fence
+		switch {
+		case before.fence > fence:
+			return nil, sale.ErrConflict
+		case (now.Behind(before.Sighting) || again) && !db.bugs.Unwitnessed:
+			behind = append(behind, id)
+			continue
+		case now.Server == "" && now.Epoch == before.Epoch:
+			now.Server = before.Server
+		}
+		rows[id] = seenRow{now, fence}
+	}
+	maps.Copy(db.seen, rows)
+	return behind, nil
+}
 
 func (db *database) acquireLease(name, holder string, ttl time.Duration) (int64, error) {
 	now := db.now()

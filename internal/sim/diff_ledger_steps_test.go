@@ -18,7 +18,7 @@ func (h *ledgerHistory) step() {
 	ctx := context.Background()
 	steps := []func(context.Context){
 		h.commit, h.commit, h.commit, h.commit, h.commit, h.refuse, h.change, h.change, h.change, h.pay, h.closes, h.returns, h.returns, h.told,
-		h.epochs, h.snapshot, h.state, h.line, h.line, h.reads, h.reads,
+		h.epochs, h.witness, h.witness, h.snapshot, h.state, h.line, h.line, h.reads, h.reads,
 	}
 	steps[h.r.IntN(len(steps))](ctx)
 }
@@ -147,7 +147,8 @@ func (h *ledgerHistory) returns(ctx context.Context) {
 			}
 		}
 	}
-	h.both("mark returned "+m.Token, func(l anyLedger) string { return class(l.MarkReturned(ctx, m.Token, m.UserID)) })
+	epoch := h.epoch - int64(h.r.IntN(5)/4)
+	h.both(fmt.Sprint("mark returned ", m.Token, epoch), func(l anyLedger) string { return class(l.MarkReturned(ctx, m.Token, m.UserID, epoch)) })
 }
 
 func (h *ledgerHistory) told(ctx context.Context) {
@@ -189,6 +190,17 @@ func (h *ledgerHistory) epochs(ctx context.Context) {
 		epoch := h.epoch - int64(h.r.IntN(6)/5)
 		h.both(fmt.Sprint("boundary of ", epoch, offsets), func(l anyLedger) string { return class(l.SaveBoundary(ctx, h.id, epoch, offsets)) })
 	}
+}
+
+// witness is a leader that looks at Redis, which mostly goes on.
+func (h *ledgerHistory) witness(ctx context.Context) {
+	h.seq += int64(h.r.IntN(4)) - 1
+	seen := sale.Sighting{Epoch: max(0, h.epoch-int64(h.r.IntN(8)/7)), Seq: max(1, h.seq), Server: []string{"r1", "r1", "r1", "r1", "r2", ""}[h.r.IntN(6)]}
+	fence := max(1, h.fence-int64(h.r.IntN(6)/5))
+	h.both(fmt.Sprintf("witness %d %+v", fence, seen), func(l anyLedger) string {
+		behind, err := l.Witness(ctx, fence, map[string]sale.Sighting{h.id: seen})
+		return fmt.Sprint(behind, class(err))
+	})
 }
 
 func (h *ledgerHistory) snapshot(ctx context.Context) {

@@ -33,7 +33,8 @@ type anyLedger interface {
 	CloseUnpaid(ctx context.Context, now time.Time, limit int) ([]sale.Order, error)
 	Open(ctx context.Context, id string) (unpaid, untold, returning int64, err error)
 	PendingReturns(ctx context.Context, limit int) ([]sale.Return, error)
-	MarkReturned(ctx context.Context, token string, user int64) error
+	MarkReturned(ctx context.Context, token string, user, epoch int64) error
+	Witness(ctx context.Context, fence int64, seen map[string]sale.Sighting) ([]string, error)
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
 	MarkTold(ctx context.Context, token string, user, version int64) error
 	Waiters(ctx context.Context, id string) ([]sale.Waiter, error)
@@ -129,6 +130,7 @@ type ledgerHistory struct {
 	returned   []string
 	epoch      int64
 	fence      int64
+	seq        int64
 	log        []string
 	wrong      string
 }
@@ -165,7 +167,10 @@ func tidy(t *testing.T, l *product.Ledger, c *clock) {
 	orders, oerr := l.Untold(ctx, 1000)
 	err = errors.Join(err, rerr, oerr)
 	for _, r := range returns {
-		err = errors.Join(err, l.MarkReturned(ctx, r.Token, r.UserID))
+		a, aerr := l.Activity(ctx, r.ActivityID)
+		if err = errors.Join(err, aerr); err == nil {
+			err = l.MarkReturned(ctx, r.Token, r.UserID, a.Epoch)
+		}
 	}
 	for i := range orders {
 		err = errors.Join(err, l.MarkTold(ctx, orders[i].RequestToken, orders[i].UserID, orders[i].Version))

@@ -71,8 +71,8 @@ func (h *stockHistory) returns(ctx context.Context) {
 		rs = append(rs, h.giveBack())
 	}
 	h.both(fmt.Sprintf("return %+v", rs), func(s anyStock) string {
-		out, err := s.Return(ctx, h.id, rs)
-		return fmt.Sprint(class(err), out)
+		out, epoch, err := s.Return(ctx, h.id, rs)
+		return fmt.Sprint(class(err), out, epoch)
 	})
 }
 
@@ -88,8 +88,11 @@ func (h *stockHistory) status(ctx context.Context) {
 func (h *stockHistory) promote(ctx context.Context) {
 	r := h.giveBack()
 	h.both(fmt.Sprintf("promote %+v", r), func(s anyStock) string {
-		found, rs, err := s.Promote(ctx, r, h.now, func(u int64) string { return "P" + r.Token + "u" + strconv.FormatInt(u, 10) })
-		return fmt.Sprint(class(err), found, sayReservations(rs))
+		p, err := s.Promote(ctx, r, h.now, func(u int64) string { return "P" + r.Token + "u" + strconv.FormatInt(u, 10) })
+		if err != nil {
+			return class(err)
+		}
+		return fmt.Sprint(p.Found, p.Epoch, sayReservations(p.Reservations))
 	})
 }
 

@@ -25,9 +25,9 @@ import (
 type anyStock interface {
 	Reserve(ctx context.Context, id string, now time.Time, reqs []sale.ReserveRequest) ([]sale.ReserveReply, error)
 	Settle(ctx context.Context, id string, ds []sale.Decision) ([]sale.Settlement, error)
-	Return(ctx context.Context, id string, rs []sale.Return) ([]sale.Settlement, error)
+	Return(ctx context.Context, id string, rs []sale.Return) ([]sale.Settlement, int64, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
-	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(int64) string) (sale.Settlement, []sale.Reservation, error)
+	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(int64) string) (sale.Promotion, error)
 	Waiting(ctx context.Context, id, commodity string, limit int) ([]int64, error)
 	JoinWaitlist(ctx context.Context, id, commodity string, ws []sale.Waiter) error
 	LeaveWaitlist(ctx context.Context, id, commodity string, user int64) error

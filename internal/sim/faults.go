@@ -57,7 +57,7 @@ func drawProfile(r *rand.Rand) profile {
 	p.failAfter = oneOf(r, 0, 0, 0.02, 0.1)
 	p.hold = oneOf(r, 0, 0.03, 0.1)
 	p.focus = oneOf(r, "", "", "", "decide", "decide", "settle", "publish", "return", "promote", "repair", "set status", "set mark", "reserve",
-		"commit offset", "mark returned", "restore", "open", "snapshot", "audit", "announce", "change order", "wipe", "save boundary", "live")
+		"commit offset", "mark returned", "restore", "open", "snapshot", "audit", "announce", "change order", "wipe", "save boundary", "live", "witness")
 	p.slowReply = oneOf(r, 0, 0, 0.05)
 	p.crash, p.crashes = oneOf(r, 0, 0.02, 0.06), oneOf(r, 1, 3, 5)
 	p.lostPublish = oneOf(r, 0, 0, 0.2, 0.6)
@@ -77,6 +77,8 @@ func drawProfile(r *rand.Rand) profile {
 		p.auditors(r)
 	case 3:
 		p.slowSettling(r)
+	case 4:
+		p.lateMarks(r)
 	}
 	return p
 }
@@ -85,6 +87,13 @@ func drawProfile(r *rand.Rand) profile {
 func (p *profile) slowSettling(r *rand.Rand) {
 	p.focus, p.holdMax, p.payWithin, p.hold = "settle", 4*time.Second, time.Second, 0
 	p.failBefore, p.failAfter, p.selfAudit, p.flushes, p.rewinds = 0, 0, false, r.IntN(2), 0
+}
+
+// lateMarks is a theme: units come back while Redis is lost and rebuilt, and what is recorded of them comes late.
+func (p *profile) lateMarks(r *rand.Rand) {
+	p.focus, p.holdMax, p.hold, p.failBefore, p.failAfter = "mark returned", 4*time.Second, 0, 0, 0
+	p.users, p.cancels, p.pays, p.waits, p.payWithin = 4, 0.9, 0, 0, seconds(oneOf(r, 1, 2))
+	p.saleLasts, p.faultsLast, p.flushes, p.rewinds, p.audits, p.selfAudit = seconds(4), seconds(oneOf(r, 4, 6)), 3, 0, 0, false
 }
 
 // auditors is a theme: many audits beside a lively sale, each slow at one of its steps.
@@ -137,13 +146,10 @@ func (w *World) crashAt(c *call) bool {
 	if w.calm || c.p.role == "user" || w.crashes >= w.p.crashes || !slices.Contains(w.procs, c.p) {
 		return false
 	}
-	if st := w.stores[c.p]; st != nil && !w.cfg.Gaps.UnwitnessedRewind && w.lost == w.db.acts[saleID].Epoch && st.floor(saleID).epoch == w.lost {
-		return false // a witness that has not said so yet
-	}
 	odds := w.p.crash
 	switch c.name {
 	case "reserve", "decide", "publish", "settle", "announce", "decided", "settled", "announced", "commit offset", "return",
-		"promote", "mark returned", "restore", "open", "begin rebuild", "wipe", "save boundary", "raise epoch", "change order", "set status":
+		"promote", "mark returned", "restore", "open", "begin rebuild", "wipe", "save boundary", "raise epoch", "change order", "set status", "witness":
 		odds *= 3
 	}
 	if !w.chance(odds) {
@@ -192,12 +198,11 @@ func (w *World) plan() {
 			w.logf("redis saves a copy")
 			saved := w.redis.copy()
 			w.after(w.upTo(3*time.Second), "", func() {
-				if w.calm || !w.cfg.Gaps.UnwitnessedRewind && !w.witnessed() {
+				if w.calm {
 					return
 				}
 				w.fault("redis rewind")
 				w.logf("REDIS REWIND")
-				w.lost, _ = w.redis.of(saleID).position()
 				w.redis.restart(saved)
 			})
 		})
@@ -216,18 +221,4 @@ func (w *World) becomeCalm() {
 			c.at = time.Time{}
 		}
 	}
-}
-
-// witnessed reports whether a process is up that has seen the sale as Redis has it and the server it runs on. Who has
-// not cannot notice a loss, and when all who have die at once nobody does.
-func (w *World) witnessed() bool {
-	epoch, seq := w.redis.of(saleID).position()
-	return slices.ContainsFunc(w.procs, func(p *proc) bool {
-		st := w.stores[p]
-		if st == nil {
-			return false
-		}
-		seen := st.floor(saleID)
-		return epoch > 0 && seen.epoch == epoch && seen.seq <= seq && seen.run == 1+w.redis.run
-	})
 }

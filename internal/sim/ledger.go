@@ -46,6 +46,11 @@ func (l *ledger) Suspect(ctx context.Context, id string, epoch int64) error {
 	return l.by.call(ctx, toDB, "suspect", "", func() error { l.db.suspect(id, epoch); return nil })
 }
 
+// Witness is as of package ledger.
+func (l *ledger) Witness(ctx context.Context, fence int64, seen map[string]sale.Sighting) ([]string, error) {
+	return ask(ctx, l, "witness", "", func() ([]string, error) { return l.db.witness(fence, seen) })
+}
+
 // SaveBoundary is as of package ledger.
 func (l *ledger) SaveBoundary(ctx context.Context, id string, epoch int64, offsets map[int]int64) error {
 	return l.by.call(ctx, toDB, "save boundary", "", func() error { return l.db.saveBoundary(id, epoch, offsets) })
@@ -102,8 +107,8 @@ func (l *ledger) PendingReturns(ctx context.Context, limit int) ([]sale.Return, 
 }
 
 // MarkReturned is as of package ledger.
-func (l *ledger) MarkReturned(ctx context.Context, token string, user int64) error {
-	return l.by.call(ctx, toDB, "mark returned", token, func() error { return l.db.markReturned(token, user) })
+func (l *ledger) MarkReturned(ctx context.Context, token string, user, epoch int64) error {
+	return l.by.call(ctx, toDB, "mark returned", token, func() error { return l.db.markReturned(token, user, epoch) })
 }
 
 // Untold is as of package ledger.

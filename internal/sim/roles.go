@@ -108,7 +108,7 @@ func (w *World) watchRedis(p *proc, st *store, notice <-chan string) {
 		if !ticked {
 			continue
 		}
-		_ = st.CheckServers(ctx, []string{saleID})
+		_, _ = st.CheckServers(ctx, []string{saleID})
 		if st.Rewound(saleID) {
 			suspect(saleID)
 		}

@@ -118,7 +118,7 @@ func replay(t *testing.T, cfg Config) {
 }
 
 // Seeds that once failed, or fail without the fix that they led to. (Those of earlier generators mean other histories
-// now; what they showed is in audit_test.go and in the planted mistakes.)
+// now; what they showed is in audit_test.go, leader_test.go and the planted mistakes.)
 func TestRegressions(t *testing.T) {
 	t.Parallel()
 	for seed, why := range map[uint64]string{
@@ -129,6 +129,9 @@ func TestRegressions(t *testing.T) {
 		13219: "R15, the same",
 		13865: "R15, the same",
 		27343: "R15, the same",
+		31011: "R15, the same",
+		1206:  "R15: everybody who saw what was lost died (Unwitnessed)",
+		1096:  "R10, R11: a return is recorded after the rebuild that counted it as to come (LateMark)",
 	} {
 		if rep := play(t, Config{Seed: seed}); len(rep.Violations) > 0 {
 			t.Errorf("seed %d, %s: %v", seed, why, rep.Violations)

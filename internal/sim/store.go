@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -120,12 +121,14 @@ func (s *store) RaiseSeq(ctx context.Context, id string) (epoch, seq int64, err 
 }
 
 // CheckServers is as of package stock.
-func (s *store) CheckServers(ctx context.Context, ids []string) error {
+func (s *store) CheckServers(ctx context.Context, ids []string) (map[string]string, error) {
 	run := 0
 	if err := s.by.call(ctx, toRedis, "info", "", func() error { run = 1 + s.r.run; return nil }); err != nil {
-		return err
+		return nil, err
 	}
+	runs := map[string]string{}
 	for _, id := range ids {
+		runs[id] = "run" + strconv.Itoa(run)
 		s.mu.Lock()
 		p, known := s.seen[id]
 		before := p.run
@@ -138,7 +141,7 @@ func (s *store) CheckServers(ctx context.Context, ids []string) error {
 			s.markRewound(id, p.epoch)
 		}
 	}
-	return nil
+	return runs, nil
 }
 
 // Reserve is as of package stock.
@@ -183,16 +186,17 @@ func (s *store) Settle(ctx context.Context, id string, ds []sale.Decision) ([]sa
 }
 
 // Return is as of package stock.
-func (s *store) Return(ctx context.Context, id string, rs []sale.Return) ([]sale.Settlement, error) {
-	out := make([]sale.Settlement, len(rs))
-	err := s.script(ctx, id, "return", rs[0].Token, func(k *keysOfSale) error {
+func (s *store) Return(ctx context.Context, id string, rs []sale.Return) (out []sale.Settlement, epoch int64, err error) {
+	out = make([]sale.Settlement, len(rs))
+	err = s.script(ctx, id, "return", rs[0].Token, func(k *keysOfSale) error {
 		k.giveBack(s.r.bugs, rs, out)
+		epoch, _ = k.position()
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("return units: %w", err)
+		return nil, 0, fmt.Errorf("return units: %w", err)
 	}
-	return out, nil
+	return out, epoch, nil
 }
 
 // SetStatus is as of package stock; the simulation has one sale.
@@ -209,30 +213,28 @@ func (s *store) SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Set
 }
 
 // Promote is as of package stock: a look at the line, then the script.
-func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error) {
+func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
 	line, err := s.Waiting(ctx, r.ActivityID, r.CommodityID, 20)
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+		return p, fmt.Errorf("promote: %w", err)
 	}
 	ids := make([]string, len(line))
 	for i, u := range line {
 		ids[i] = tokenFor(u)
 	}
-	var found sale.Settlement
-	var rs []sale.Reservation
 	err = s.script(ctx, r.ActivityID, "promote", r.Token, func(k *keysOfSale) error {
-		var got []int
-		var err error
-		found, got, err = k.promote(s.r.bugs, &r, now, line, ids)
+		found, got, err := k.promote(s.r.bugs, &r, now, line, ids)
+		p.Found = found
+		p.Epoch, _ = k.position()
 		for _, i := range got {
-			rs = append(rs, k.tokens[ids[i]].reservation(r.ActivityID, ids[i]))
+			p.Reservations = append(p.Reservations, k.tokens[ids[i]].reservation(r.ActivityID, ids[i]))
 		}
 		return err
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+		return sale.Promotion{}, fmt.Errorf("promote: %w", err)
 	}
-	return found, rs, nil
+	return p, nil
 }
 
 // Waiting is as of package stock.

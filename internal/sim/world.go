@@ -16,15 +16,6 @@ type Config struct {
 	Seed  uint64
 	Bugs  Bugs
 	Trace bool // keep a readable trace; slows the run down
-	Gaps  Gaps
-}
-
-// Gaps are troubles that the product is known not to stand, and that runs therefore leave out unless they are asked for.
-type Gaps struct {
-	// UnwitnessedRewind: Redis goes back, and every process that has seen what is lost dies before it has said so.
-	UnwitnessedRewind bool
-	// LateMark: a "returned" mark is written late, after a rebuild has restored the unit as still to come. An audit mends it.
-	LateMark bool
 }
 
 // Bugs are mistakes to plant, so that a test can prove that the simulation would find them. All off by default.
@@ -42,6 +33,8 @@ type Bugs struct {
 	RepeatNotTold        bool // what was decided before is acknowledged without being settled and told again
 	OffsetPastHole       bool // the offset of a batch that failed is committed
 	RelayReleases        bool // the relay gives the unit back instead of publishing
+	Unwitnessed          bool // nobody compares Redis with what leaders have recorded of it
+	LateMark             bool // a returned unit is recorded although a rebuild has begun since
 }
 
 // Report is what a run found and what happened in it.
@@ -70,7 +63,6 @@ type World struct {
 	calm    bool // no more faults
 	calmAt  time.Time
 	crashes int
-	lost    int64 // epoch of which Redis has lost something by going back; 0: of none
 
 	redis  *redisServer
 	db     *database
@@ -227,9 +219,6 @@ func (w *World) gather() {
 		}
 		// A caller that gives up does not know whether its call is still under way.
 		c.late = w.chance(0.5)
-		if c.name == "mark returned" && !w.cfg.Gaps.LateMark {
-			c.late = false
-		}
 	}
 	w.waiting = append(w.waiting, fresh...)
 }

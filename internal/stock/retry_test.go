@@ -157,11 +157,12 @@ func retryCalls() []call {
 			return nil, s.JoinWaitlist(ctx, a.ID, "C1", []sale.Waiter{{UserID: 21, JoinedAt: now}, {UserID: 22, JoinedAt: now.Add(time.Millisecond)}})
 		}},
 		{script: "promote", do: func(s *Store, a *sale.Activity, now time.Time) (any, error) {
-			found, _, err := s.Promote(ctx, retryReturn(a, 1), now, func(user int64) string { return fmt.Sprintf("promoted%d", user) })
-			return found, err
+			p, err := s.Promote(ctx, retryReturn(a, 1), now, func(user int64) string { return fmt.Sprintf("promoted%d", user) })
+			return p.Found, err
 		}, again: sale.SettleAlready}, // the new reservation is in the outbox: the relay publishes it
 		{script: "return", do: func(s *Store, a *sale.Activity, _ time.Time) (any, error) {
-			return s.Return(ctx, a.ID, []sale.Return{{Token: "tok2", UserID: 2, ActivityID: a.ID, CommodityID: "C1", Quantity: 1, Status: sale.StatusClosed, Version: 3}})
+			found, _, err := s.Return(ctx, a.ID, []sale.Return{{Token: "tok2", UserID: 2, ActivityID: a.ID, CommodityID: "C1", Quantity: 1, Status: sale.StatusClosed, Version: 3}})
+			return found, err
 		}, again: []sale.Settlement{sale.SettleAlready}},
 		{script: "take", do: none(func(s *Store, a *sale.Activity) error { return s.TakeBack(ctx, a.ID, "C1", 2) })},
 		{script: "take", do: none(func(s *Store, a *sale.Activity) error { return s.TakeBack(ctx, a.ID, "C1", 3) })}, // of the 5 left

@@ -170,7 +170,7 @@ func everyScript(t *testing.T, s *Store, a sale.Activity, now time.Time) {
 	must(err)
 	_, err = s.Settle(ctx, a.ID, []sale.Decision{d})
 	must(err)
-	_, err = s.Return(ctx, a.ID, []sale.Return{{Token: "old", UserID: 5, CommodityID: a.Items[0].CommodityID, Status: sale.StatusClosed, Version: 3}})
+	_, _, err = s.Return(ctx, a.ID, []sale.Return{{Token: "old", UserID: 5, CommodityID: a.Items[0].CommodityID, Status: sale.StatusClosed, Version: 3}})
 	must(err)
 	_, err = s.SetStatus(ctx, []sale.UserResult{{UserID: 5, Result: sale.Result{RequestToken: "old", ActivityID: a.ID, Status: sale.StatusPaid, Version: 4}}})
 	must(err)

@@ -10,35 +10,37 @@ import (
 
 // CheckServers asks the server of each sale who it is, and counts a sale as rewound when its server restarted or
 // another one took its place since the last call: what the old one had not yet written or passed on is lost, even when
-// the sequence numbers happen to fit (R15). The first call only learns. A server that does not tell its run id (the
-// stand-in) never counts. Called every second, it costs one INFO a node.
-func (s *Store) CheckServers(ctx context.Context, activityIDs []string) error {
+// the sequence numbers happen to fit (R15). The first call only learns. It returns the run id of the server of each
+// sale, "" of one that does not tell (the stand-in), which never counts. Called every second, it costs one INFO a node.
+func (s *Store) CheckServers(ctx context.Context, activityIDs []string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.o.CallTimeout)
 	defer cancel()
 	asked := make(map[redis.UniversalClient]string)
+	runs := make(map[string]string, len(activityIDs))
 	for _, id := range activityIDs {
 		k, err := keysOf(id)
 		if err != nil {
-			return fmt.Errorf("check servers: %w", err)
+			return nil, fmt.Errorf("check servers: %w", err)
 		}
 		node, err := s.nodeOf(ctx, k)
 		if err != nil {
-			return fmt.Errorf("check servers: %w", classify(err))
+			return nil, fmt.Errorf("check servers: %w", classify(err))
 		}
 		run, ok := asked[node]
 		if !ok {
 			info, err := node.Info(ctx, "server").Result()
 			if err != nil && !strings.Contains(err.Error(), "section") { // the stand-in knows no such section
-				return fmt.Errorf("check servers: %w", classify(err))
+				return nil, fmt.Errorf("check servers: %w", classify(err))
 			}
 			run = runID(info)
 			asked[node] = run
 		}
+		runs[id] = run
 		if run != "" {
 			s.noteRun(id, run)
 		}
 	}
-	return nil
+	return runs, nil
 }
 
 // nodeOf returns the client of the node that holds a sale.

@@ -153,25 +153,31 @@ func (s *Store) fallbackExpiry() int64 {
 // Return puts the units of cancelled and closed orders of one sale back on sale, each once (R5): done, already, or
 // not_yet when the token is occupied or unknown, the sale is not ready or its stock key is missing. Whether the
 // keys are gone for good is for the caller to know; Redis cannot tell that from a loss, so the answer is not_yet then too.
-// The order's status is written along with it, if its version is higher (R4).
+// The order's status is written along with it, if its version is higher (R4). epoch is the one the answers belong to,
+// and the lowest of them when there was more than one: what is recorded of them must be bound to it, since a rebuild
+// wipes what they say (R10).
 //
 // After an error a part may have been returned: call again with all of them.
-func (s *Store) Return(ctx context.Context, activityID string, rs []sale.Return) ([]sale.Settlement, error) {
+func (s *Store) Return(ctx context.Context, activityID string, rs []sale.Return) (found []sale.Settlement, epoch int64, err error) {
 	k, err := keysOf(activityID)
 	if err != nil {
-		return nil, fmt.Errorf("return units: %w", err)
+		return nil, 0, fmt.Errorf("return units: %w", err)
 	}
 	out := make([]sale.Settlement, len(rs))
 	for from := 0; from < len(rs); from += MaxBatch {
 		to := min(from+MaxBatch, len(rs))
-		if err := s.returnChunk(ctx, activityID, k, rs[from:to], out[from:to]); err != nil {
-			return nil, fmt.Errorf("return units: %w", err)
+		at, err := s.returnChunk(ctx, activityID, k, rs[from:to], out[from:to])
+		if err != nil {
+			return nil, 0, fmt.Errorf("return units: %w", err)
+		}
+		if from == 0 || at < epoch {
+			epoch = at
 		}
 	}
-	return out, nil
+	return out, epoch, nil
 }
 
-func (s *Store) returnChunk(ctx context.Context, activityID string, k keys, rs []sale.Return, out []sale.Settlement) error {
+func (s *Store) returnChunk(ctx context.Context, activityID string, k keys, rs []sale.Return, out []sale.Settlement) (epoch int64, err error) {
 	sent := make([]int, 0, len(rs))
 	var commodities []string
 	for i := range rs {
@@ -182,7 +188,7 @@ func (s *Store) returnChunk(ctx context.Context, activityID string, k keys, rs [
 		}
 	}
 	if len(sent) == 0 {
-		return nil
+		return 0, nil
 	}
 	a := newScriptArgs(3+2*len(commodities)+6*len(sent), 256+len(sent)*200)
 	a.key(k.meta())
@@ -207,10 +213,10 @@ func (s *Store) returnChunk(ctx context.Context, activityID string, k keys, rs [
 	floor := s.floor(activityID)
 	reply, err := s.run(ctx, s.sc.giveBack, a)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	_, _, err = s.settled(activityID, floor, reply, sent, out)
-	return err
+	epoch, _, err = s.settled(activityID, floor, reply, sent, out)
+	return epoch, err
 }
 
 // endReason is the reason a user is told of an order that ended in this status.

@@ -128,17 +128,17 @@ func (s *Store) DropWaitlist(ctx context.Context, activityID, commodityID string
 // Promote gives the units of one cancelled or closed order to the first in line who do not take part yet, as new
 // reservations under tokens that tokenFor makes, and what is left back on sale (R12). It answers as Return does, with
 // the reservations to publish; sale.ErrConflict when the line moved meanwhile: call again.
-func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Settlement, []sale.Reservation, error) {
+func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
 	k, err := keysOf(r.ActivityID)
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+		return p, fmt.Errorf("promote: %w", err)
 	}
 	if !sale.ValidToken(r.Token) || !sale.ValidID(r.CommodityID) {
-		return sale.SettleNotYet, nil, nil
+		return sale.Promotion{Found: sale.SettleNotYet}, nil
 	}
 	line, err := s.Waiting(ctx, r.ActivityID, r.CommodityID, promoteLook)
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+		return p, fmt.Errorf("promote: %w", err)
 	}
 	tokens := make([]string, len(line))
 	for i, u := range line {
@@ -146,10 +146,13 @@ func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, token
 	}
 	floor := s.floor(r.ActivityID)
 	reply, err := s.run(ctx, s.sc.promote, promoteArgs(k, r, now, line, tokens))
-	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+	if err == nil {
+		p, err = s.promoted(r, floor, now, line, tokens, reply)
 	}
-	return s.promoted(r, floor, now, line, tokens, reply)
+	if err != nil {
+		return p, fmt.Errorf("promote: %w", err)
+	}
+	return p, nil
 }
 
 func promoteArgs(k keys, r sale.Return, now time.Time, line []int64, tokens []string) *scriptArgs {
@@ -182,37 +185,38 @@ func promoteArgs(k keys, r sale.Return, now time.Time, line []int64, tokens []st
 	return a
 }
 
-func (s *Store) promoted(r sale.Return, floor position, now time.Time, line []int64, tokens []string, reply []any) (sale.Settlement, []sale.Reservation, error) {
-	epoch, _, err := s.header(r.ActivityID, floor, reply, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+func (s *Store) promoted(r sale.Return, floor position, now time.Time, line []int64, tokens []string, reply []any) (p sale.Promotion, err error) {
+	if p.Epoch, _, err = s.header(r.ActivityID, floor, reply, 0); err != nil {
+		return p, err
 	}
 	code, err := number(reply, 3)
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: %w", err)
+		return p, err
 	}
 	switch code {
 	case 2:
-		return sale.SettleAlready, nil, nil
+		p.Found = sale.SettleAlready
+		return p, nil
 	case 4:
-		return sale.SettleNotYet, nil, nil
+		p.Found = sale.SettleNotYet
+		return p, nil
 	case 5:
-		return "", nil, fmt.Errorf("promote: the line moved: %w", sale.ErrConflict)
+		return p, fmt.Errorf("the line moved: %w", sale.ErrConflict)
 	}
 	price, err := decimal.NewFromString(text(reply[4]))
 	if err != nil {
-		return "", nil, fmt.Errorf("promote: price: %w", err)
+		return p, fmt.Errorf("price: %w", err)
 	}
-	var rs []sale.Reservation
+	p.Found = sale.SettleDone
 	for i := 5; i < len(reply); i++ {
 		at, err := number(reply, i)
 		if err != nil || at < 1 || at > int64(len(line)) {
-			return "", nil, fmt.Errorf("promote: answered index %v", reply[i])
+			return sale.Promotion{}, fmt.Errorf("answered index %v", reply[i])
 		}
-		rs = append(rs, sale.Reservation{
+		p.Reservations = append(p.Reservations, sale.Reservation{
 			Token: tokens[at-1], UserID: line[at-1], ActivityID: r.ActivityID, CommodityID: r.CommodityID, Price: price,
-			Quantity: 1, Epoch: epoch, At: now.UTC().Truncate(time.Millisecond),
+			Quantity: 1, Epoch: p.Epoch, At: now.UTC().Truncate(time.Millisecond),
 		})
 	}
-	return sale.SettleDone, rs, nil
+	return p, nil
 }

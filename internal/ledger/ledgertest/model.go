@@ -119,7 +119,7 @@ func (m *model) step() {
 	}
 	to := []sale.Status{sale.StatusPaid, sale.StatusCancelled, sale.StatusClosed, ""}[m.rnd.IntN(4)]
 	if to == "" {
-		err := m.L.MarkReturned(m.Context(), o.m.Token, o.m.UserID)
+		err := m.L.MarkReturned(m.Context(), o.m.Token, o.m.UserID, 0)
 		if want := map[int8]error{-1: sale.ErrWrongState, 0: nil, 1: sale.ErrConflict}[o.returned]; !errors.Is(err, want) {
 			m.Fatalf("return in state %d: %v", o.returned, err)
 		}

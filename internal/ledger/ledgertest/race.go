@@ -20,6 +20,7 @@ func raceTests(t *testing.T, open Open) {
 		"S13 two tokens of one user":                   twoTokens,
 		"S23 pay, cancel and close: exactly one":       payCancelClose,
 		"R10 R13 snapshots are of one moment":          oneMoment,
+		"R10 R11 a late mark meets a rebuild":          markMeetsRebuild,
 		"FS-057 two connections, 50 messages, failing": fewConnections,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
@@ -111,6 +112,37 @@ func zombieBatches(t *testing.T, open Open) {
 	}
 	if b := s.balanced(); b[0].Sold != 100 || b[1].Sold != 100 {
 		t.Fatalf("sold %+v, want 100 each", b)
+	}
+}
+
+// A unit that a rebuild counts as still to come is never recorded as returned, however closely the two meet.
+func markMeetsRebuild(t *testing.T, open Open) {
+	const rounds = 30
+	s := newShop(t, open, nil, rounds)
+	for i, d := range s.commit(s.messages(rounds)...) {
+		_, _, err := s.L.Cancel(ctx(t), d.OrderNo, d.UserID)
+		must(t, err)
+		var marked, rebuilt error
+		var snap *sale.Snapshot
+		atOnce(func() { marked = s.L.MarkReturned(ctx(t), d.Token, d.UserID, int64(i)) }, func() {
+			if _, rebuilt = s.L.RaiseEpoch(ctx(t), s.A.ID, 1); rebuilt == nil {
+				snap, rebuilt = s.L.RebuildSnapshot(ctx(t), s.A.ID)
+			}
+		})
+		must(t, rebuilt)
+		if marked != nil && !errors.Is(marked, sale.ErrConflict) {
+			t.Fatalf("mark: %v", marked)
+		}
+		e := snap.Entries[slices.IndexFunc(snap.Entries, func(e sale.SnapshotEntry) bool { return e.Token == d.Token })]
+		if counted := e.Returned == 0; counted == (marked == nil) {
+			t.Fatalf("round %d: the rebuild counts the unit as to come: %t; its mark: %v", i, counted, marked)
+		}
+		if marked != nil {
+			must(t, s.L.MarkReturned(ctx(t), d.Token, d.UserID, int64(i+1)))
+		}
+	}
+	if b := s.balanced()[0]; b.Returning != 0 {
+		t.Fatalf("returning %d units at the end", b.Returning)
 	}
 }
 

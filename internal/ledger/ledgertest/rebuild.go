@@ -11,6 +11,8 @@ import (
 
 func rebuildTests(t *testing.T, open Open) {
 	t.Run("R10 R17 epochs and fences", func(t *testing.T) { t.Parallel(); epochs(t, open) })
+	t.Run("R10 R11 late mark of a return", func(t *testing.T) { t.Parallel(); lateMark(t, open) })
+	t.Run("R15 witness", func(t *testing.T) { t.Parallel(); witness(t, open) })
 	t.Run("R10 R11 snapshot", func(t *testing.T) { t.Parallel(); snapshot(t, open) })
 }
 
@@ -48,6 +50,82 @@ func epochs(t *testing.T, open Open) {
 	}
 }
 
+// A return that Redis answered before a rebuild and that is recorded after it: the rebuilt sale counts the unit as still
+// to come, so the record must wait for its answer.
+func lateMark(t *testing.T, open Open) {
+	s := newShop(t, open, nil, 5)
+	first, err := s.L.RaiseEpoch(ctx(t), s.A.ID, 1)
+	must(t, err)
+	m := s.message(s.user())
+	m.Epoch = first
+	d := s.buy(m)
+	_, _, err = s.L.Cancel(ctx(t), d.OrderNo, m.UserID)
+	must(t, err)
+	second, err := s.L.RaiseEpoch(ctx(t), s.A.ID, 1)
+	must(t, err)
+	for _, epoch := range []int64{first, second + 1, 0} {
+		if err := s.L.MarkReturned(ctx(t), m.Token, m.UserID, epoch); !errors.Is(err, sale.ErrConflict) {
+			t.Fatalf("mark of epoch %d while %d is the activity's: %v, want ErrConflict", epoch, second, err)
+		}
+	}
+	if b := s.balanced()[0]; b.Returning != 1 {
+		t.Fatalf("returning %d units, want 1", b.Returning)
+	}
+	must(t, s.L.MarkReturned(ctx(t), m.Token, m.UserID, second))
+	if err := s.L.MarkReturned(ctx(t), m.Token, m.UserID, second); !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("a repeat: %v, want ErrConflict", err)
+	}
+	if b := s.balanced()[0]; b.Returning != 0 {
+		t.Fatalf("returning %d units, want 0", b.Returning)
+	}
+}
+
+// What leaders have seen of Redis is kept, and what falls behind it is told until a higher epoch comes.
+func witness(t *testing.T, open Open) {
+	l := open(t, nil)
+	a, b := "W-"+randomText(10), "W-"+randomText(10)
+	see := func(fence int64, s sale.Sighting, want ...string) {
+		t.Helper()
+		behind, err := l.Witness(ctx(t), fence, map[string]sale.Sighting{a: s, b: {Epoch: 1, Seq: s.Seq}})
+		must(t, err)
+		if !slices.Equal(behind, want) {
+			t.Fatalf("leader %d sees %+v: behind %q, want %q", fence, s, behind, want)
+		}
+	}
+	at := func(epoch, seq int64, server string) sale.Sighting {
+		return sale.Sighting{Epoch: epoch, Seq: seq, Server: server}
+	}
+	see(3, at(2, 5, "r1"))
+	see(3, at(2, 5, "r1")) // a repeat after an unknown outcome
+	see(3, at(2, 6, "r1"))
+	for range 2 {
+		see(3, at(2, 7, "r2"), a)
+	}
+	see(3, at(2, 8, "r1"))
+	see(3, at(2, 9, "")) // does not tell
+	see(3, at(2, 10, "r3"), a)
+	see(4, at(2, 11, "r1"))
+	see(4, at(1, 12, "r1"), a)
+	see(4, at(3, 13, "r9")) // rebuilt
+	_, err := l.Witness(ctx(t), 3, map[string]sale.Sighting{a: at(3, 14, "r9")})
+	if !errors.Is(err, sale.ErrConflict) {
+		t.Fatalf("a leader that was replaced: %v, want ErrConflict", err)
+	}
+	// b goes back in the same epoch, once below the record and once to the very number.
+	for seq, fence := range map[int64]int64{12: 4, 13: 5} {
+		behind, err := l.Witness(ctx(t), fence, map[string]sale.Sighting{b: at(1, seq, "")})
+		if err != nil || !slices.Equal(behind, []string{b}) {
+			t.Errorf("leader %d sees number %d after 13 of leader 4: behind %q, %v", fence, seq, behind, err)
+		}
+	}
+	if behind, err := l.Witness(ctx(t), 1, nil); err != nil || behind != nil {
+		t.Errorf("nothing seen: %q, %v", behind, err)
+	}
+	if _, err := l.Witness(ctx(t), 9, map[string]sale.Sighting{"bad id": {}}); !errors.Is(err, sale.ErrBadID) {
+		t.Errorf("bad id: %v", err)
+	}
+}
+
 func snapshot(t *testing.T, open Open) {
 	s := newShop(t, open, nil, 20, 5)
 	paid, cancelled, returned, plain := s.message(s.user()), s.message(s.user()), s.message(s.user()), s.message(s.user())
@@ -61,7 +139,7 @@ func snapshot(t *testing.T, open Open) {
 		_, _, err = s.L.Cancel(ctx(t), out[i].OrderNo, out[i].UserID)
 		must(t, err)
 	}
-	must(t, s.L.MarkReturned(ctx(t), returned.Token, returned.UserID))
+	must(t, s.L.MarkReturned(ctx(t), returned.Token, returned.UserID, 0))
 	must(t, s.L.SetUserList(ctx(t), s.A.ID, ledger.ListBlocked, 77, true))
 	must(t, s.L.SetUserList(ctx(t), s.A.ID, ledger.ListEligible, 88, true))
 

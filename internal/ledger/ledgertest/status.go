@@ -85,7 +85,7 @@ func returnsOnce(t *testing.T, open Open) {
 	m := s.message(s.user())
 	m.Quantity = 3
 	d := s.buy(m)
-	if err := s.L.MarkReturned(ctx(t), m.Token, m.UserID); !errors.Is(err, sale.ErrWrongState) {
+	if err := s.L.MarkReturned(ctx(t), m.Token, m.UserID, 0); !errors.Is(err, sale.ErrWrongState) {
 		t.Fatalf("return of an open order: %v, want ErrWrongState", err)
 	}
 	_, _, err := s.L.Cancel(ctx(t), d.OrderNo, m.UserID)
@@ -108,7 +108,7 @@ func returnsOnce(t *testing.T, open Open) {
 	}
 	errs := make(chan error, 4)
 	for range cap(errs) { // the same compensation from several places at once
-		go func() { errs <- s.L.MarkReturned(ctx(t), m.Token, m.UserID) }()
+		go func() { errs <- s.L.MarkReturned(ctx(t), m.Token, m.UserID, 0) }()
 	}
 	done := 0
 	for range cap(errs) {
@@ -121,7 +121,7 @@ func returnsOnce(t *testing.T, open Open) {
 	if done != 1 || find() != nil || s.balanced()[0].Returning != 0 {
 		t.Fatalf("returned %d times, still due: %v", done, find())
 	}
-	if err := s.L.MarkReturned(ctx(t), m.Token, neighbour(m.UserID, 1)); !errors.Is(err, sale.ErrNotFound) {
+	if err := s.L.MarkReturned(ctx(t), m.Token, neighbour(m.UserID, 1), 0); !errors.Is(err, sale.ErrNotFound) {
 		t.Fatalf("another user's token: %v", err)
 	}
 	s.sold(0)

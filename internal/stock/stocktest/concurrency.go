@@ -224,6 +224,6 @@ func randomStep(e *env, g *stock.Store, rnd *rand.Rand, now time.Time, r sale.Re
 		return err
 	}
 	ret := sale.Return{Token: r.Token, UserID: r.UserID, ActivityID: e.a.ID, CommodityID: "SP1", Quantity: r.Quantity, Status: sale.StatusClosed, Version: 2}
-	_, err := g.Return(e.ctx, e.a.ID, []sale.Return{ret, ret})
+	_, _, err := g.Return(e.ctx, e.a.ID, []sale.Return{ret, ret})
 	return err
 }

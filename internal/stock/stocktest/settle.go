@@ -346,7 +346,7 @@ func longBatches(t *testing.T, b Backend) {
 	e.stock("SP1", 800)
 	e.stock("SP2", 800)
 	e.outbox(0)
-	back, err := e.s.Return(e.ctx, e.a.ID, rs)
+	back, _, err := e.s.Return(e.ctx, e.a.ID, rs)
 	e.must(err)
 	for i := range back {
 		want := sale.SettleDone

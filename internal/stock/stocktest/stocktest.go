@@ -245,13 +245,16 @@ func (e *env) settle(d sale.Decision, want sale.Settlement) {
 // giveBack returns the unit of an order and checks the answer.
 func (e *env) giveBack(d sale.Decision, status sale.Status, version int64, want sale.Settlement) {
 	e.Helper()
-	got, err := e.s.Return(e.ctx, e.a.ID, []sale.Return{{
+	got, epoch, err := e.s.Return(e.ctx, e.a.ID, []sale.Return{{
 		Token: d.Token, UserID: d.UserID, ActivityID: d.ActivityID, CommodityID: d.CommodityID, Quantity: d.Quantity,
 		OrderNo: d.OrderNo, Status: status, Version: version,
 	}})
 	e.must(err)
 	if got[0] != want {
 		e.Fatalf("return answered %q, want %q", got[0], want)
+	}
+	if now, _ := e.s.Position(e.a.ID); epoch != now && !e.s.Rewound(e.a.ID) { // what is recorded of it is bound to this
+		e.Fatalf("return answered of epoch %d, want %d", epoch, now)
 	}
 }
 

@@ -75,12 +75,12 @@ func promotedToken(r sale.Return) func(int64) string {
 
 func (e *env) promote(r sale.Return, want sale.Settlement) []sale.Reservation {
 	e.Helper()
-	got, rs, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
+	p, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
 	e.must(err)
-	if got != want {
-		e.Fatalf("promote: %s, want %s", got, want)
+	if epoch, _ := e.s.Position(e.a.ID); p.Found != want || p.Epoch != epoch {
+		e.Fatalf("promote: %s of epoch %d, want %s of %d", p.Found, p.Epoch, want, epoch)
 	}
-	return rs
+	return p.Reservations
 }
 
 func returnedUnitGoesToHead(t *testing.T, b Backend) {
@@ -121,14 +121,14 @@ func eachUnitOnce(t *testing.T, b Backend) {
 	for range 8 {
 		go func() {
 			for {
-				_, rs, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
+				p, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
 				if errors.Is(err, sale.ErrConflict) {
 					continue // the line moved: again
 				}
 				if err != nil {
 					t.Errorf("promote: %v", err)
 				}
-				done <- rs
+				done <- p.Reservations
 				return
 			}
 		}()
@@ -141,7 +141,7 @@ func eachUnitOnce(t *testing.T, b Backend) {
 		t.Errorf("%d promoted for two units", total)
 	}
 	e.promote(r, sale.SettleAlready)
-	if got, err := e.s.Return(e.ctx, e.a.ID, []sale.Return{r}); err != nil || got[0] != sale.SettleAlready {
+	if got, _, err := e.s.Return(e.ctx, e.a.ID, []sale.Return{r}); err != nil || got[0] != sale.SettleAlready {
 		t.Errorf("return after promotion: %v, %v", got, err)
 	}
 	e.stock("SP1", 8)
