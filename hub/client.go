@@ -90,6 +90,13 @@ func (c *Client) Next() (data []byte, at int64, err error) {
 	return e.data, e.at, nil
 }
 
+// Err is why the client has ended, or nil.
+func (c *Client) Err() error {
+	c.shard.mu.Lock()
+	defer c.shard.mu.Unlock()
+	return c.ended
+}
+
 // Tell queues a message that this client alone is to get: its state after a connect or, with again, after it asked for
 // it, and then also a version it was given before. Other than Deliver it does not count against the bounds, since there
 // are only as many as the user has keys. It reports false when the client has the message, or a newer one, or has ended.
@@ -136,7 +143,7 @@ func (c *Client) end(reason error) {
 	}
 	c.ended = reason
 	c.queue, c.given, c.messages, c.bytes = nil, nil, 0, 0
-	c.owner.Wake()
+	c.owner.Wake(true)
 }
 
 // deliver queues a message unless the client knows it, or ends the client as slow.
@@ -177,8 +184,8 @@ func (c *Client) put(e entry) bool {
 	if !c.withinBounds() {
 		return false
 	}
-	if len(c.queue) == 1 {
-		c.owner.Wake()
+	if live := e.kind == kindLive; len(c.queue) == 1 || len(c.queue) == 2 && !live && c.queue[0].kind == kindLive {
+		c.owner.Wake(!live)
 	}
 	return true
 }

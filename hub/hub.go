@@ -65,8 +65,9 @@ type Message struct {
 }
 
 // Owner is told when its client has something to do. Wake is called under a lock: it must not block nor call the hub.
+// urgent is false when nothing but the state of a sale waits, which may be written after all that is for one user alone.
 type Owner interface {
-	Wake()
+	Wake(urgent bool)
 }
 
 // Hub is the registry. All methods are safe for concurrent use.

@@ -17,7 +17,7 @@ type bell chan struct{}
 
 func newBell() bell { return make(bell, 1) }
 
-func (b bell) Wake() {
+func (b bell) Wake(bool) {
 	select {
 	case b <- struct{}{}:
 	default:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,6 +26,7 @@ type Config struct {
 	PeerTimeout      time.Duration // a peer that was silent for so long is gone; more than twice PingEvery; default 55 s
 	WriteTimeout     time.Duration // for one frame to go out; default 10 s
 	CloseWait        time.Duration // for the peer's answer to a close frame; default 1 s
+	FrameTimeout     time.Duration // for an inbound message to come in whole; default 5 s
 	MaxFrameBytes    int           // of an inbound message; default 1 KiB
 	InboundPerSecond int           // inbound frames of one socket, pings and pongs included; default 5
 	InboundBurst     int           // of those at once; default 20
@@ -40,6 +42,8 @@ type Config struct {
 	SubscribeWait        time.Duration // a new socket waits so long for its shard's subscription; default 3 s
 	UnsubscribeAfter     time.Duration // a shard or sale without a client stays subscribed so long; default 5 s
 	StoreTimeout         time.Duration // of one read from Redis or the database; default 2 s
+	Loops                int           // goroutines that read and write all sockets; default GOMAXPROCS
+	CheckEvery           time.Duration // each user's results are read again, in case one was not told; default 30 s
 	Readers              int           // reads of state at once; default 4
 	ReadBatch            int           // users in one read; default 256
 	LedgerReadsPerSecond int           // database reads for users whom Redis does not know; default 200
@@ -61,6 +65,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.PeerTimeout, 2*c.PingEvery+c.PingEvery/5)
 	def(&c.WriteTimeout, 10*time.Second)
 	def(&c.CloseWait, time.Second)
+	def(&c.FrameTimeout, 5*time.Second)
 	def(&c.MaxFrameBytes, 1<<10)
 	def(&c.InboundPerSecond, 5)
 	def(&c.InboundBurst, 20)
@@ -73,6 +78,8 @@ func (c Config) WithDefaults() Config {
 	def(&c.SubscribeWait, 3*time.Second)
 	def(&c.UnsubscribeAfter, 5*time.Second)
 	def(&c.StoreTimeout, 2*time.Second)
+	def(&c.Loops, runtime.GOMAXPROCS(0))
+	def(&c.CheckEvery, 30*time.Second)
 	def(&c.Readers, 4)
 	def(&c.ReadBatch, 256)
 	def(&c.LedgerReadsPerSecond, 200)

@@ -46,7 +46,7 @@ func (h *Handler) OnSubscribed(shard int) {
 	if shard < 0 || shard >= h.p.hub.Shards() {
 		return
 	}
-	h.p.subs.onSubscribed(shard)
+	h.p.reader.subscribed(shard)
 	if h.p.hub.ShardActive(shard) {
 		h.p.reader.again(shard)
 	}

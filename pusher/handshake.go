@@ -11,7 +11,6 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"seckill/hub"
 	"seckill/internal/sale"
 )
 
@@ -32,43 +31,60 @@ type visitor struct {
 
 // serveSocket is GET /v1/ws.
 func (p *Pusher) serveSocket(w http.ResponseWriter, r *http.Request) {
+	if !websocket.IsWebSocketUpgrade(r) && r.Method == http.MethodGet {
+		p.writeProblem(w, r, refuse(http.StatusBadRequest, sale.CodeInvalidRequest, "this address takes WebSocket handshakes only"))
+		return
+	}
+	p.accept(w, r, p.upgrade)
+}
+
+// opener makes an open connection of an admitted request, or answers it and returns an error.
+type opener func(w http.ResponseWriter, r *http.Request, v *visitor) (*wire, *websocket.Conn, error)
+
+// accept admits a request and makes a socket of it. The goroutine of net/http ends with it, and with that go its buffers
+// and its grown stack.
+func (p *Pusher) accept(w http.ResponseWriter, r *http.Request, open opener) {
 	if !p.enter() {
 		p.writeProblem(w, r, retryLater(http.StatusServiceUnavailable, sale.CodeNotReady, "the server restarts", time.Second))
 		return
 	}
-	entered := true
-	defer func() {
-		if entered {
-			p.leave()
-		}
-	}()
 	v := visitor{addr: p.addresses.of(r)}
 	err := p.admit(r, &v)
-	if err == nil && !p.addresses.take(v.addr) {
-		err = errTooManyHere
-	} else if err == nil {
-		defer func() {
-			if entered {
-				p.addresses.release(v.addr)
-			}
-		}()
-	}
 	if err != nil {
+		p.leave()
 		p.refuse(w, r, &v, err)
 		return
 	}
-	conn, err := p.upgrade(w, r, &v)
-	if err != nil {
-		return // answered by upgrade
-	}
-	s := newSocket(p, conn, v)
-	if s.client, err = p.hub.Register(v.user, v.activity, s); err != nil {
-		p.farewell(conn, err)
+	if !p.addresses.take(v.addr) {
+		p.leave()
+		p.refuse(w, r, &v, errTooManyHere)
 		return
 	}
-	// The goroutine of net/http ends here, and with it its buffers and its grown stack.
-	entered = false
-	go s.run()
+	leave := func() { p.addresses.release(v.addr); p.leave() }
+	conn, ws, err := open(w, r, &v)
+	if err != nil {
+		leave() // answered by open
+		return
+	}
+	s := newSocket(p, conn, ws, &v)
+	if s.client, err = p.hub.Register(v.user, v.activity, s); err == nil {
+		if err = s.attach(); err != nil {
+			p.hub.Unregister(s.client)
+			p.log.Warn("pusher: a connection cannot be watched", "err", err)
+		}
+	}
+	if err != nil {
+		s.wire.framed = false
+		s.sayWhy(err)
+		p.metrics.closed(err)
+		leave()
+		return
+	}
+	if p.isDraining() { // it registered when drain had looked already
+		s.client.Close(errRestart)
+		return
+	}
+	p.reader.ask(s, false)
 }
 
 // admit checks a request in the order from cheap to dear, and fills in the visitor.
@@ -77,9 +93,6 @@ func (p *Pusher) admit(r *http.Request, v *visitor) error {
 		return &problem{
 			Status: http.StatusMethodNotAllowed, Code: sale.CodeMethodNotAllowed, Detail: "a socket is opened by GET", Allow: http.MethodGet,
 		}
-	}
-	if !websocket.IsWebSocketUpgrade(r) {
-		return refuse(http.StatusBadRequest, sale.CodeInvalidRequest, "this address takes WebSocket handshakes only")
 	}
 	if !p.origins.allow(r) {
 		return refuse(http.StatusForbidden, sale.CodeForbiddenOrigin, "this origin may not open a socket")
@@ -106,6 +119,7 @@ func (p *Pusher) admit(r *http.Request, v *visitor) error {
 			return refuse(http.StatusForbidden, sale.CodeNotEligible, "u: is not the user of the token")
 		}
 	}
+	v.activity = strings.Clone(v.activity) // the socket keeps it, and with it would go the whole address
 	return p.exists(r.Context(), v.activity)
 }
 
@@ -184,8 +198,8 @@ func (p *Pusher) refuse(w http.ResponseWriter, r *http.Request, v *visitor, err 
 		select {
 		case p.refusals <- struct{}{}:
 			defer func() { <-p.refusals }()
-			if conn, upErr := p.upgrade(w, r, v); upErr == nil {
-				p.farewell(conn, err)
+			if _, conn, upErr := p.upgrade(w, r, v); upErr == nil {
+				p.refuseOpen(conn, err)
 			}
 			return
 		default:
@@ -194,38 +208,26 @@ func (p *Pusher) refuse(w http.ResponseWriter, r *http.Request, v *visitor, err 
 	p.writeProblem(w, r, asProblem)
 }
 
-// upgrade makes a socket of the request. On an error it has been answered.
-func (p *Pusher) upgrade(w http.ResponseWriter, r *http.Request, v *visitor) (*websocket.Conn, error) {
+// upgrade makes a WebSocket of the request. On an error it has been answered.
+func (p *Pusher) upgrade(w http.ResponseWriter, r *http.Request, v *visitor) (*wire, *websocket.Conn, error) {
 	header := http.Header{}
 	if v.protocol != "" {
 		header.Set("Sec-Websocket-Protocol", v.protocol)
 	}
-	conn, err := p.upgrader.Upgrade(w, r, header)
+	ws, err := p.upgrader.Upgrade(w, r, header)
 	if err != nil {
 		p.log.Debug("pusher: upgrade", "err", err)
-		return nil, err
+		return nil, nil, err
 	}
-	conn.SetReadLimit(int64(p.cfg.MaxFrameBytes))
-	if tcp, ok := conn.NetConn().(interface{ SetWriteBuffer(int) error }); ok {
-		_ = tcp.SetWriteBuffer(p.cfg.SendBufferBytes) // the system's own bound stays otherwise
-	}
-	return conn, nil
+	ws.SetReadLimit(int64(p.cfg.MaxFrameBytes))
+	conn := ws.NetConn().(*wire) //nolint:forcetypeassert // the listener makes no others
+	p.limitSendBuffer(conn)
+	return conn, ws, nil
 }
 
-// farewell closes a socket that never belonged to the hub.
-func (p *Pusher) farewell(conn *websocket.Conn, reason error) {
-	sendClose(conn, reason, p.cfg.CloseWait)
-	_ = conn.SetReadDeadline(time.Now().Add(p.cfg.CloseWait))
-	conn.SetCloseHandler(func(int, string) error { return nil })
-	conn.SetPingHandler(func(string) error { return nil })
-	for {
-		if _, _, err := conn.ReadMessage(); err != nil {
-			linger(conn, err, p.cfg.CloseWait)
-			_ = conn.Close()
-			p.metrics.closed(reason)
-			return
-		}
+// limitSendBuffer bounds what the kernel holds for a peer that does not read; where it cannot, the system's own bound stays.
+func (p *Pusher) limitSendBuffer(w *wire) {
+	if tcp, ok := w.Conn.(interface{ SetWriteBuffer(int) error }); ok {
+		_ = tcp.SetWriteBuffer(p.cfg.SendBufferBytes)
 	}
 }
-
-var _ hub.Owner = (*socket)(nil)

@@ -18,8 +18,12 @@ func (p *Pusher) routes(reg *prometheus.Registry) http.Handler {
 	scrape := promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	gets := map[string]http.HandlerFunc{"/healthz": p.healthz, "/readyz": p.readyz, "/metrics": scrape.ServeHTTP}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/ws" {
+		switch r.URL.Path {
+		case "/v1/ws":
 			p.serveSocket(w, r)
+			return
+		case "/v1/sse":
+			p.serveEvents(w, r)
 			return
 		}
 		serve, ok := gets[r.URL.Path]

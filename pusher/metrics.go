@@ -13,6 +13,7 @@ type metrics struct {
 	push    prometheus.Histogram
 	closes  *prometheus.CounterVec
 	dropped prometheus.Counter
+	found   prometheus.Counter
 }
 
 func newMetrics(reg prometheus.Registerer, h *hub.Hub) *metrics {
@@ -32,7 +33,11 @@ func newMetrics(reg prometheus.Registerer, h *hub.Hub) *metrics {
 			Name: droppedName, Help: droppedHelp, ConstLabels: reason("subscriber"),
 		}),
 	}
-	reg.MustRegister(m.push, m.closes, m.dropped,
+	m.found = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "seckill_push_found_total", Help: "Results that reading users' states again has found untold: after a new " +
+			"subscription or a loss, and by the periodic check.",
+	})
+	reg.MustRegister(m.push, m.closes, m.dropped, m.found,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "seckill_sockets", Help: "Sockets open here.",
 		}, func() float64 { return float64(h.Sockets()) }),

@@ -28,6 +28,8 @@ type Pusher struct {
 	log    *slog.Logger
 
 	hub        *hub.Hub
+	loops      []*loop
+	poller     *poller // nil: sockets have goroutines
 	subs       *subscriptions
 	reader     *reader
 	catalog    *catalog
@@ -40,12 +42,10 @@ type Pusher struct {
 	maxSockets int
 	refusals   chan struct{} // sockets open only to be closed with a code
 
-	sockets     context.Context //nolint:containedctx // ends when sockets must not wait for anything any more
-	stopSockets context.CancelFunc
-
 	mu       sync.Mutex
 	draining bool
-	open     sync.WaitGroup // handshakes and sockets; none is added once draining is set
+	leaving  map[*wire]struct{} // being closed
+	open     sync.WaitGroup     // handshakes and sockets; none is added once draining is set
 }
 
 // New builds a pusher; Run serves it.
@@ -66,6 +66,7 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	p := &Pusher{
 		cfg: cfg, users: d.Users, states: d.States, checks: d.Checks, jitter: d.Jitter, now: d.Now, log: d.Log,
 		maxSockets: maxSockets(cfg.MaxSockets, d.Log), refusals: make(chan struct{}, cfg.MaxRefusals),
+		leaving: make(map[*wire]struct{}),
 	}
 	var err error
 	if p.origins, err = newOrigins(cfg.Origins); err != nil {
@@ -74,8 +75,11 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	if p.addresses, err = newAddresses(cfg.MaxSocketsPerAddress, cfg.TrustedProxies); err != nil {
 		return nil, err
 	}
-	p.sockets, p.stopSockets = context.WithCancel(context.Background())
-	p.subs = newSubscriptions(cfg.Shards, cfg.UnsubscribeAfter, d.Log)
+	if p.poller, err = newPoller(); err != nil {
+		return nil, err
+	}
+	p.loops = loopsOf(&p.cfg)
+	p.subs = newSubscriptions(cfg.UnsubscribeAfter, d.Log)
 	p.hub = hub.New(hub.Options{
 		Shards: cfg.Shards, QueueMessages: cfg.QueueMessages, QueueBytes: cfg.QueueBytes, MaxSocketsPerUser: cfg.MaxSocketsPerUser,
 		OnShard: func(int) { p.subs.changed() }, OnSale: func(string) { p.subs.changed() },
@@ -83,9 +87,10 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	p.metrics = newMetrics(d.Metrics, p.hub)
 	p.board = newBoard(p.hub, d.Now)
 	p.catalog = newCatalog(&p.cfg, d.Ledger, d.Now)
-	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.hub)
+	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.hub, p.metrics.found,
+		func(shard int) bool { return p.subs.sub.Subscribed(shard) })
 	p.upgrader = websocket.Upgrader{
-		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 256, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
+		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 125, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
 		CheckOrigin: func(*http.Request) bool { return true }, // admit has checked it
 		Error: func(w http.ResponseWriter, r *http.Request, _ int, _ error) {
 			w.Header().Set("Sec-Websocket-Version", "13")
@@ -136,11 +141,18 @@ func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	for range p.cfg.Readers {
 		workers.Go(func() { p.reader.answer(work) })
 	}
-	served := make(chan error, 1)
-	go func() { served <- p.server.Serve(ln) }()
+	for _, l := range p.loops {
+		workers.Go(func() { l.run(work) })
+	}
+	workers.Go(func() { p.sweep(work) })
+	broken := make(chan error, 2)
+	if p.poller != nil {
+		workers.Go(func() { broken <- p.poller.run(work) })
+	}
+	go func() { broken <- p.server.Serve(listener{ln}) }()
 	var err error
 	select {
-	case err = <-served:
+	case err = <-broken:
 	case <-ctx.Done():
 	}
 	deadline := time.Now().Add(grace)
@@ -177,7 +189,6 @@ func (p *Pusher) drain(grace time.Duration) error {
 		}
 		c.Close(errRestart)
 	}
-	p.stopSockets()
 	for i := range p.hub.Shards() { // those whose handshake was under way
 		for _, c := range p.hub.Clients(i) {
 			c.Close(errRestart)
@@ -190,16 +201,26 @@ func (p *Pusher) drain(grace time.Duration) error {
 		return nil
 	case <-end.C:
 	}
-	cut := 0
+	return fmt.Errorf("pusher: %d sockets did not close within %v", p.cutOff(), grace)
+}
+
+// cutOff closes the connections that are left, and counts them.
+func (p *Pusher) cutOff() (n int) {
+	p.mu.Lock()
+	for w := range p.leaving {
+		_ = w.Conn.Close()
+		n++
+	}
+	p.mu.Unlock()
 	for i := range p.hub.Shards() {
 		for _, c := range p.hub.Clients(i) {
 			if s, ok := c.Owner().(*socket); ok {
-				_ = s.conn.Close()
-				cut++
+				_ = s.wire.Conn.Close()
+				n++
 			}
 		}
 	}
-	return fmt.Errorf("pusher: %d sockets did not close within %v", cut, grace)
+	return n
 }
 
 // keepFresh refreshes the catalog and the live states until ctx ends.

@@ -1,7 +1,6 @@
 package pusher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -16,137 +15,253 @@ import (
 	"seckill/hub"
 )
 
-// socket is one connection. Two goroutines work on it: run reads, write writes; everything that is to be written,
-// pings, pongs and the close frame included, goes through the second (FS-066).
+const (
+	// writeBytes is about how much is put together before it is written.
+	writeBytes = 16 << 10
+	// readsInARow is how often a socket reads before others have their turn.
+	readsInARow = 8
+)
+
+// socket is one connection of a user. While nothing happens it is only this, the protocol's state and an entry of the
+// hub: no goroutine, no timer, no buffer.
 type socket struct {
-	p        *Pusher
-	conn     *websocket.Conn
-	client   *hub.Client
+	p      *Pusher
+	loop   *loop
+	wire   *wire
+	stream stream
+	ws     *websocket.Conn // nil: an event stream
+	client *hub.Client
+
 	activity string
-	expires  time.Time // of the session
+	expires  int64 // of the session, epoch milliseconds
 	addr     netip.Addr
 
-	wake    chan struct{}          // the hub has something
-	pong    atomic.Pointer[string] // payload of the peer's last ping, until it is answered
-	closing atomic.Bool            // a close frame goes out: what still comes in does not matter
-	written chan struct{}          // closed when the writer has ended
-	inbound *rate.Limiter          // made with the first frame: most clients send nothing but pongs
+	events atomic.Uint32 // what has happened and the loop has not seen
+
+	// The state is read for a socket that asks, one reading at a time.
+	asked atomic.Bool
+	again atomic.Bool // also what it has been told
+
+	// The sweep looks at these, in epoch milliseconds. 0: nothing of the kind.
+	heardAt   atomic.Int64 // the peer's last frame
+	blockedAt atomic.Int64 // since when the kernel takes no bytes
+	partialAt atomic.Int64 // since when half a message is there
+	pingAt    int64        // the next ping; the sweep's own
+
+	// The loop's own.
+	partial []byte        // of a message
+	inbound *rate.Limiter // made with the first frame
+	done    bool
 }
 
-func newSocket(p *Pusher, conn *websocket.Conn, v visitor) *socket {
-	return &socket{
-		p: p, conn: conn, activity: v.activity, expires: v.expires, addr: v.addr,
-		wake: make(chan struct{}, 1), written: make(chan struct{}),
-	}
+// newSocket makes a socket of an upgraded connection. Nothing happens to it before attach.
+func newSocket(p *Pusher, w *wire, ws *websocket.Conn, v *visitor) *socket {
+	s := &socket{p: p, wire: w, ws: ws, activity: v.activity, expires: v.expires.UnixMilli(), addr: v.addr}
+	s.events.Store(detached)
+	return s
 }
 
-// Wake tells the writer that there is something to do.
-func (s *socket) Wake() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// attach gives the socket to its loop.
+func (s *socket) attach() error {
+	s.loop = s.p.loops[s.client.Shard()%len(s.p.loops)]
+	now := time.Now()
+	s.heardAt.Store(now.UnixMilli())
+	// The first ping comes at a random moment, so that sockets which connected together do not go on together.
+	s.pingAt = now.Add(time.Duration(float64(s.p.cfg.PingEvery) * (0.5 + s.p.jitter()/2))).UnixMilli()
+	if s.ws != nil {
+		s.ws.SetPingHandler(s.onPing)
+		s.ws.SetPongHandler(s.onPong)
+		s.ws.SetCloseHandler(func(int, string) error { return nil }) // farewell answers
 	}
-}
-
-// run is the life of the socket.
-func (s *socket) run() {
-	defer s.p.leave()
-	defer s.p.addresses.release(s.addr)
-	go s.write()
-	s.conn.SetPingHandler(func(payload string) error {
-		s.pong.Store(&payload)
-		s.Wake()
-		return s.heard()
-	})
-	s.conn.SetPongHandler(func(string) error { return s.heard() })
-	s.conn.SetCloseHandler(func(int, string) error { return nil }) // the writer answers
-	s.stayFor(s.p.cfg.PeerTimeout)
-
-	s.start()
-	err := s.read()
-	s.client.Close(err) // unless there is a reason already
-	s.p.hub.Unregister(s.client)
-	if connectionGone(err) {
-		_ = s.conn.Close() // frees a writer that waits for this peer
+	s.wire.framed = true
+	var err error
+	if s.stream, err = s.p.streamOf(s.wire.Conn, s); err != nil {
+		return err
 	}
-	<-s.written
-	if !connectionGone(err) {
-		linger(s.conn, err, s.p.cfg.CloseWait)
-		_ = s.conn.Close()
-	}
-	_, _, reason := s.client.Next()
-	s.p.metrics.closed(reason)
-	s.p.log.Debug("pusher: socket closed", "user", s.client.UserID(), "reason", reason)
-}
-
-// start has the state told, once the shard is subscribed: what is decided later comes by the subscription, what was
-// decided before is in the state (FS-071).
-func (s *socket) start() {
-	if s.p.isDraining() { // it registered when drain had looked already
-		s.client.Close(errRestart)
-		return
-	}
-	ctx := s.p.sockets
-	if !s.p.subs.wait(ctx, s.client.Shard(), s.p.cfg.SubscribeWait) {
-		// The state is told all the same; the shard's users are read again when the subscription comes.
-		s.p.log.Debug("pusher: shard is not subscribed yet", "shard", s.client.Shard())
-	}
-	s.sync(ctx, false)
-}
-
-func (s *socket) sync(ctx context.Context, again bool) {
-	if !s.p.reader.enqueue(ctx, ask{s.client, s.activity, again}) {
-		s.client.Close(errTryLater)
-	}
-}
-
-// stayFor moves the deadline by which the peer must have been heard.
-func (s *socket) stayFor(d time.Duration) {
-	_ = s.conn.SetReadDeadline(time.Now().Add(d))
-	if s.closing.Load() { // the writer may have set the shorter one just before
-		_ = s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.CloseWait))
-	}
-}
-
-// heard counts an inbound frame and returns errPolicy when there are too many.
-func (s *socket) heard() error {
-	if s.closing.Load() {
-		return nil
-	}
-	if s.inbound == nil {
-		s.inbound = rate.NewLimiter(rate.Limit(s.p.cfg.InboundPerSecond), s.p.cfg.InboundBurst)
-	}
-	if !s.inbound.Allow() {
-		return errPolicy
-	}
-	s.stayFor(s.p.cfg.PeerTimeout)
+	s.events.Store(0)
+	s.signal(canRead | hasMessage)
 	return nil
 }
 
-// read takes in frames until the first error (FS-079). After a violation it only waits for the peer to take notice.
-func (s *socket) read() (err error) {
+// Wake tells the loop that the hub has something.
+func (s *socket) Wake(urgent bool) {
+	if urgent {
+		s.signal(hasMessage)
+	} else {
+		s.signal(hasLive)
+	}
+}
+
+// signal has the loop look at the socket, if it would not do so anyway.
+func (s *socket) signal(happened uint32) {
+	before := s.events.Or(happened)
+	urgent := happened != hasLive
+	if before == 0 || before == hasLive && urgent {
+		s.loop.push(s, urgent)
+	}
+}
+
+// handle does what was signalled.
+func (s *socket) handle(l *loop, happened uint32) {
 	defer func() {
 		if v := recover(); v != nil { // what a peer sends may cost that peer, never the others (FS-029)
 			s.p.log.Error("pusher: panic", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			err = errPanic
+			s.wire.out = nil // it may be the loop's
+			s.finish(errPanic)
 		}
 	}()
+	borrowed := s.wire.out == nil
+	if borrowed {
+		s.wire.out = l.out[:0]
+	}
+	if happened&canRead != 0 {
+		if err := s.read(l); err != nil {
+			s.client.Close(err) // unless there is a reason already
+		}
+	}
+	if happened&pingDue != 0 {
+		s.ping()
+	}
+	if happened&canWrite != 0 {
+		s.blockedAt.Store(0)
+	}
+	err := s.write(l)
+	switch {
+	case err != nil || len(s.wire.out) > 0: // what is left is the socket's own from now on
+		if borrowed {
+			s.wire.out = append([]byte(nil), s.wire.out...)
+		}
+	case borrowed:
+		l.out, s.wire.out = s.wire.out[:0], nil
+	default:
+		s.wire.out = nil
+	}
+	if err != nil {
+		s.finish(err)
+	}
+}
+
+// write writes what waits, as far as the kernel takes it. It returns why the socket ends.
+func (s *socket) write(l *loop) error {
 	for {
-		kind, data, err := s.conn.ReadMessage()
-		if err != nil {
-			return err
+		if s.blockedAt.Load() != 0 {
+			return s.client.Err()
 		}
-		if s.closing.Load() {
-			continue
+		more := true
+		var newest int64 // of the messages that go out now
+		for more && len(s.wire.out) < writeBytes {
+			data, at, err := s.client.Next()
+			if err != nil {
+				return err
+			}
+			if more = data != nil; more {
+				if err := s.encode(data); err != nil {
+					return fmt.Errorf("write: %w", err)
+				}
+				newest = max(newest, at)
+			}
 		}
-		if err := s.take(kind, data); err != nil {
-			s.closing.Store(true)
-			s.client.Close(err)
+		if len(s.wire.out) == 0 {
+			return nil
+		}
+		if err := s.send(l); err != nil {
+			s.client.Close(fmt.Errorf("write: %w", err))
+			return s.client.Err()
+		}
+		if newest > 0 && s.blockedAt.Load() == 0 {
+			s.p.metrics.push.Observe(float64(time.Now().UnixNano()-newest) / 1e9)
+		}
+		if !more {
+			return nil
 		}
 	}
 }
 
-func (s *socket) take(kind int, data []byte) error {
+// send gives the kernel what has been encoded. What it does not take stays.
+func (s *socket) send(l *loop) error {
+	n, err := s.stream.write(&l.calls, s.wire.out)
+	s.wire.out = s.wire.out[:copy(s.wire.out, s.wire.out[n:])]
+	if errors.Is(err, errWait) {
+		s.blockedAt.Store(time.Now().UnixMilli()) // until canWrite, which may be signalled already
+		return nil
+	}
+	return err
+}
+
+// read takes in what has come until nothing is left, or the first error (FS-079).
+func (s *socket) read(l *loop) error {
+	if s.client.Err() != nil {
+		return nil // what still comes does not matter
+	}
+	for range readsInARow {
+		n := copy(l.in, s.partial)
+		got, err := s.stream.read(&l.calls, l.in[n:])
+		if errors.Is(err, errWait) {
+			return nil
+		}
+		if err == io.EOF { //nolint:errorlint // as it is
+			return &websocket.CloseError{Code: websocket.CloseAbnormalClosure, Text: io.ErrUnexpectedEOF.Error()}
+		}
+		if err != nil {
+			return err
+		}
+		if s.ws == nil {
+			continue // an event stream's peer has nothing to say
+		}
+		rest, err := s.take(l.in[:n+got])
+		if err != nil {
+			return err
+		}
+		s.keep(rest)
+	}
+	s.signal(canRead)
+	return nil
+}
+
+// keep keeps half a message until the rest comes.
+func (s *socket) keep(rest []byte) {
+	switch {
+	case len(rest) == 0:
+		s.partial = nil
+		s.partialAt.Store(0)
+	default:
+		if s.partialAt.Load() == 0 {
+			s.partialAt.Store(time.Now().UnixMilli())
+		}
+		s.partial = append([]byte(nil), rest...)
+	}
+}
+
+// take gives the protocol implementation one unit after another and returns what is no whole unit yet.
+func (s *socket) take(buf []byte) (rest []byte, err error) {
+	for len(buf) > 0 {
+		n, fenced := unit(buf, s.p.cfg.MaxFrameBytes)
+		if n == 0 {
+			break
+		}
+		s.wire.in = buf[:n]
+		if fenced {
+			s.wire.in = append(append(make([]byte, 0, n+len(fence)), buf[:n]...), fence[:]...)
+		}
+		kind, data, err := s.ws.ReadMessage()
+		if errors.Is(err, errDry) { // more fragments than fit
+			return nil, websocket.ErrReadLimit
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !fenced {
+			if err := s.message(kind, data); err != nil {
+				return nil, err
+			}
+		}
+		buf = buf[n:]
+	}
+	return buf, nil
+}
+
+// message acts on a message of the peer.
+func (s *socket) message(kind int, data []byte) error {
 	if err := s.heard(); err != nil {
 		return err
 	}
@@ -158,90 +273,30 @@ func (s *socket) take(kind int, data []byte) error {
 		return errPolicy
 	}
 	if what == typeSync {
-		s.sync(s.p.sockets, true)
+		s.p.reader.ask(s, true)
 	}
 	return nil
 }
 
-// write is the socket's only writer. It ends with the client or with the first error.
-func (s *socket) write() {
-	defer close(s.written)
-	// The first ping comes at a random moment, so that sockets which connected together do not go on together.
-	ping := time.Now().Add(time.Duration(float64(s.p.cfg.PingEvery) * (0.5 + s.p.jitter()/2)))
-	timer := time.NewTimer(time.Until(ping))
-	defer timer.Stop()
-	for {
-		data, at, err := s.client.Next()
-		if err != nil {
-			s.closing.Store(true)
-			sendClose(s.conn, err, s.p.cfg.WriteTimeout)
-			_ = s.conn.SetReadDeadline(time.Now().Add(s.p.cfg.CloseWait))
-			return
-		}
-		now := time.Now()
-		if data != nil {
-			err = s.writeMessage(data, at, now)
-		}
-		if payload := s.pong.Swap(nil); err == nil && payload != nil {
-			err = s.conn.WriteControl(websocket.PongMessage, []byte(*payload), now.Add(s.p.cfg.WriteTimeout))
-		}
-		left := s.expires.Sub(s.p.now())
-		if left <= 0 {
-			s.client.Close(errUnauthenticated)
-			continue
-		}
-		if err == nil && !now.Before(ping) {
-			err = s.conn.WriteControl(websocket.PingMessage, nil, now.Add(s.p.cfg.WriteTimeout))
-			ping = now.Add(s.p.cfg.PingEvery)
-		}
-		if err != nil {
-			s.client.Close(fmt.Errorf("write: %w", err))
-			_ = s.conn.Close() // ends the reader
-			return
-		}
-		if data != nil {
-			continue
-		}
-		timer.Reset(min(time.Until(ping), left))
-		select {
-		case <-s.wake:
-		case <-timer.C:
-		}
-	}
-}
-
-func (s *socket) writeMessage(data []byte, at int64, now time.Time) error {
-	_ = s.conn.SetWriteDeadline(now.Add(s.p.cfg.WriteTimeout))
-	if err := s.conn.WriteMessage(websocket.TextMessage, data); err != nil {
+func (s *socket) onPing(payload string) error {
+	if err := s.heard(); err != nil {
 		return err
 	}
-	if at > 0 {
-		s.p.metrics.push.Observe(float64(time.Now().UnixNano()-at) / 1e9)
+	return s.ws.WriteControl(websocket.PongMessage, []byte(payload), time.Now().Add(s.p.cfg.WriteTimeout))
+}
+
+func (s *socket) onPong(string) error { return s.heard() }
+
+// heard counts an inbound frame and returns errPolicy when there are too many.
+func (s *socket) heard() error {
+	if s.inbound == nil {
+		s.inbound = rate.NewLimiter(rate.Limit(s.p.cfg.InboundPerSecond), s.p.cfg.InboundBurst)
 	}
+	if !s.inbound.Allow() {
+		return errPolicy
+	}
+	s.heardAt.Store(time.Now().UnixMilli())
 	return nil
 }
 
-// sendClose sends the close frame that a reason asks for, if any.
-func sendClose(conn *websocket.Conn, reason error, timeout time.Duration) {
-	if code, text := closeCode(reason); code != 0 {
-		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, text), time.Now().Add(timeout))
-	}
-}
-
-// maxLinger bounds what is read and thrown away from a peer that still sends after the end.
-const maxLinger = 1 << 20
-
-// linger lets the peer get what was sent last. Closing a connection with bytes unread resets it, and a reset may reach
-// the peer before it has read the close frame; so what it still sends is read for a moment, unless it is done already.
-func linger(conn *websocket.Conn, readErr error, atMost time.Duration) {
-	var closed *websocket.CloseError
-	if errors.As(readErr, &closed) || connectionGone(readErr) {
-		return
-	}
-	nc := conn.NetConn()
-	if half, ok := nc.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_ = nc.SetReadDeadline(time.Now().Add(atMost))
-	_, _ = io.CopyN(io.Discard, nc, maxLinger)
-}
+var _ hub.Owner = (*socket)(nil)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
 	"seckill/hub"
@@ -28,93 +30,137 @@ type reader struct {
 	// is right about them while it is ready; asking all the same, as long as it costs little, finds what it has lost.
 	lookups *rate.Limiter
 
-	asks chan ask
+	subscribedTo func(shard int) bool
 
-	mu    sync.Mutex
-	dirty map[int]bool // shards whose users are to be read again
-	poke  chan struct{}
+	mu      sync.Mutex
+	asks    []*socket          // whose state is to be read, the first first; each at most once
+	waiting map[int][]*socket  // of each shard that is not subscribed yet
+	since   map[int]time.Time  // when the first of those asked
+	dirty   map[int]bool       // shards whose users are to be read again
+	asking  chan struct{}      // there are asks
+	poke    chan struct{}      // there are dirty shards
+	told    prometheus.Counter // by reading again
 }
 
-// ask is a client whose state is to be read and told.
-type ask struct {
-	client   *hub.Client
-	activity string // the sale it looks at
-	again    bool   // the client asked for it: it gets what it has as well
-}
-
-func newReader(cfg *Config, d *Deps, c *catalog, b *board, h *hub.Hub) *reader {
+func newReader(cfg *Config, d *Deps, c *catalog, b *board, h *hub.Hub, told prometheus.Counter, subscribedTo func(int) bool) *reader {
 	return &reader{
 		cfg: cfg, states: d.States, ledger: d.Ledger, catalog: c, board: b, hub: h, now: d.Now, log: d.Log,
-		lookups: rate.NewLimiter(rate.Limit(cfg.LedgerReadsPerSecond), cfg.LedgerReadsPerSecond),
-		asks:    make(chan ask, cfg.ReadBatch), dirty: make(map[int]bool), poke: make(chan struct{}, 1),
+		lookups: rate.NewLimiter(rate.Limit(cfg.LedgerReadsPerSecond), cfg.LedgerReadsPerSecond), subscribedTo: subscribedTo,
+		waiting: make(map[int][]*socket), since: make(map[int]time.Time), dirty: make(map[int]bool),
+		asking: make(chan struct{}, 1), poke: make(chan struct{}, 1), told: told,
 	}
 }
 
-// enqueue has the state of a client's user read and told. It waits while many are ahead, and reports false when that takes
-// too long.
-func (r *reader) enqueue(ctx context.Context, a ask) bool {
-	select {
-	case r.asks <- a:
-		return true
-	default:
+// ask has the state of a socket's user read and told; with again, also what the socket has been told. It reads once the
+// shard is subscribed: what is decided later comes by the subscription, what was decided before is in the state (FS-071).
+func (r *reader) ask(s *socket, again bool) {
+	if again {
+		s.again.Store(true)
 	}
-	timeout := time.NewTimer(r.cfg.StoreTimeout)
-	defer timeout.Stop()
+	if s.asked.Swap(true) {
+		return
+	}
+	shard := s.client.Shard()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.subscribedTo(shard) {
+		r.asks = append(r.asks, s)
+		wakeUp(r.asking)
+		return
+	}
+	if len(r.waiting[shard]) == 0 {
+		r.since[shard] = time.Now()
+	}
+	r.waiting[shard] = append(r.waiting[shard], s)
+}
+
+// subscribed says that the server has confirmed a shard: those who wait for it are read.
+func (r *reader) subscribed(shard int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.release(shard)
+}
+
+// late has those read who have waited for long enough. They are read again when the subscription comes.
+func (r *reader) late(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for shard, since := range r.since {
+		if now.Sub(since) >= r.cfg.SubscribeWait {
+			r.log.Debug("pusher: shard is not subscribed yet", "shard", shard)
+			r.release(shard)
+		}
+	}
+}
+
+// release is called with the lock held.
+func (r *reader) release(shard int) {
+	r.asks = append(r.asks, r.waiting[shard]...)
+	delete(r.waiting, shard)
+	delete(r.since, shard)
+	wakeUp(r.asking)
+}
+
+func wakeUp(c chan struct{}) {
 	select {
-	case r.asks <- a:
-		return true
-	case <-timeout.C:
-		return false
-	case <-ctx.Done():
-		return false
+	case c <- struct{}{}:
+	default:
 	}
 }
 
 // answer is one worker that answers asks until ctx ends.
 func (r *reader) answer(ctx context.Context) {
 	for {
-		var batch []ask
 		select {
 		case <-ctx.Done():
 			return
-		case a := <-r.asks:
-			batch = append(batch, a)
+		case <-r.asking:
 		}
-	gather:
-		for len(batch) < r.cfg.ReadBatch {
-			select {
-			case a := <-r.asks:
-				batch = append(batch, a)
-			default:
-				break gather
-			}
+		for batch := r.nextAsks(); len(batch) > 0 && ctx.Err() == nil; batch = r.nextAsks() {
+			r.tell(ctx, batch)
 		}
-		r.tell(ctx, batch)
 	}
 }
 
-// tell reads the state of each client's user and queues it: results, the live state of the sale it looks at, synced.
-func (r *reader) tell(ctx context.Context, batch []ask) {
+// nextAsks takes out a batch, and has another worker look at the rest.
+func (r *reader) nextAsks() []*socket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := min(len(r.asks), r.cfg.ReadBatch)
+	batch := slices.Clone(r.asks[:n])
+	if r.asks = r.asks[n:]; len(r.asks) == 0 {
+		r.asks = nil
+	} else {
+		wakeUp(r.asking)
+	}
+	return batch
+}
+
+// tell reads the state of each socket's user and queues it: results, the live state of the sale it looks at, synced.
+func (r *reader) tell(ctx context.Context, batch []*socket) {
 	users := make([]int64, 0, len(batch))
 	seen := make(map[int64]bool, len(batch))
-	for _, a := range batch {
-		if user := a.client.UserID(); !seen[user] {
+	again := make([]bool, len(batch))
+	for i, s := range batch {
+		s.asked.Store(false) // who asks from now on is read again
+		again[i] = s.again.Swap(false)
+		if user := s.client.UserID(); !seen[user] {
 			seen[user] = true
 			users = append(users, user)
 		}
 	}
 	results, failed := r.read(ctx, users)
-	for _, a := range batch {
-		user := a.client.UserID()
+	for i, s := range batch {
+		user := s.client.UserID()
 		if failed[user] {
-			a.client.Close(errTryLater) // never "synced" without having read
+			s.client.Close(errTryLater) // never "synced" without having read
 			continue
 		}
-		for i := range results[user] {
-			a.client.Tell(messageOf(&results[user][i], 0), a.again)
+		for j := range results[user] {
+			s.client.Tell(messageOf(&results[user][j], 0), again[i])
 		}
-		r.board.show(a.client, a.activity, r.catalog.state(a.activity))
-		a.client.TellEnd(syncedFrame(r.now()))
+		r.board.show(s.client, s.activity, r.catalog.state(s.activity))
+		s.client.TellEnd(syncedFrame(r.now()))
 	}
 }
 
@@ -196,19 +242,22 @@ func (r *reader) again(shards ...int) {
 		r.dirty[shard] = true
 	}
 	r.mu.Unlock()
-	select {
-	case r.poke <- struct{}{}:
-	default:
-	}
+	wakeUp(r.poke)
 }
 
-// reread works on dirty shards until ctx ends, one after the other, a batch of users at a time.
+// reread works on dirty shards until ctx ends, one after the other, a batch of users at a time. Beside that it reads all
+// shards again in turn, each once in CheckEvery: should anything ever get lost that nobody noticed, it is found here.
 func (r *reader) reread(ctx context.Context) {
-	for {
+	check := time.NewTicker(r.cfg.CheckEvery / time.Duration(r.hub.Shards()))
+	defer check.Stop()
+	for turn := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.poke:
+		case <-check.C:
+			turn = (turn + 1) % r.hub.Shards()
+			r.again(turn)
 		}
 		for shard, ok := r.nextDirty(); ok && ctx.Err() == nil; shard, ok = r.nextDirty() {
 			if err := r.rereadShard(ctx, shard); err != nil {
@@ -249,7 +298,7 @@ func (r *reader) rereadShard(ctx context.Context, shard int) error {
 		at := time.Now().UnixNano()
 		for user, rs := range results {
 			for i := range rs {
-				r.hub.Deliver(user, messageOf(&rs[i], at))
+				r.told.Add(float64(r.hub.Deliver(user, messageOf(&rs[i], at))))
 			}
 		}
 		users = users[n:]

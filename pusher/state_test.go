@@ -390,7 +390,7 @@ func TestStatesOfSales(t *testing.T) {
 // owner is the owner of a client without a socket.
 type owner struct{}
 
-func (owner) Wake() {}
+func (owner) Wake(bool) {}
 
 // P8 in small: those who wait are read together, and each gets its own.
 func TestWaitingClientsAreReadTogether(t *testing.T) {
@@ -411,10 +411,9 @@ func TestWaitingClientsAreReadTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		clients = append(clients, c)
-		if !p.reader.enqueue(t.Context(), ask{client: c, activity: testSale}) {
-			t.Fatal("not enqueued")
-		}
+		p.reader.ask(&socket{client: c, activity: testSale}, false)
 	}
+	p.reader.late(time.Now().Add(p.cfg.SubscribeWait)) // no shard is subscribed
 	go p.reader.answer(t.Context())
 	for i, c := range clients {
 		var got []string

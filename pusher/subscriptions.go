@@ -3,7 +3,6 @@ package pusher
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"seckill/hub"
@@ -19,23 +18,15 @@ type subscriptions struct {
 	log    *slog.Logger
 	poke   chan struct{}
 
-	mu        sync.Mutex
-	confirmed []chan struct{} // of each shard: closed at its next confirmation
-
 	// Only the goroutine of run uses these.
 	shards map[int]time.Time    // subscribed; since when without a client, or zero
 	sales  map[string]time.Time // likewise
 }
 
-func newSubscriptions(shards int, linger time.Duration, log *slog.Logger) *subscriptions {
-	s := &subscriptions{
-		linger: linger, log: log, poke: make(chan struct{}, 1), confirmed: make([]chan struct{}, shards),
-		shards: make(map[int]time.Time), sales: make(map[string]time.Time),
+func newSubscriptions(linger time.Duration, log *slog.Logger) *subscriptions {
+	return &subscriptions{
+		linger: linger, log: log, poke: make(chan struct{}, 1), shards: make(map[int]time.Time), sales: make(map[string]time.Time),
 	}
-	for i := range s.confirmed {
-		s.confirmed[i] = make(chan struct{})
-	}
-	return s
 }
 
 // changed says that a shard or a sale has got its first client or lost its last.
@@ -43,37 +34,6 @@ func (s *subscriptions) changed() {
 	select {
 	case s.poke <- struct{}{}:
 	default:
-	}
-}
-
-// onSubscribed says that the server has confirmed a shard.
-func (s *subscriptions) onSubscribed(shard int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	close(s.confirmed[shard])
-	s.confirmed[shard] = make(chan struct{})
-}
-
-// wait returns once a shard is subscribed, or false when that takes longer than allowed.
-func (s *subscriptions) wait(ctx context.Context, shard int, atMost time.Duration) bool {
-	var timeout <-chan time.Time
-	for {
-		s.mu.Lock()
-		confirmed := s.confirmed[shard]
-		s.mu.Unlock()
-		if s.sub.Subscribed(shard) {
-			return true
-		}
-		if timeout == nil {
-			timeout = time.After(atMost)
-		}
-		select {
-		case <-confirmed:
-		case <-timeout:
-			return false
-		case <-ctx.Done():
-			return false
-		}
 	}
 }
 
