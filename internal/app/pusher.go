@@ -8,8 +8,11 @@ import (
 	"seckill/pusher"
 )
 
+// rememberedTokens is how many verified tokens a pusher keeps: only those of sockets that come back at once are of use.
+const rememberedTokens = 1000
+
 func (a *App) startPusher(_ context.Context) error {
-	users, err := a.verifier(a.keysContext())
+	users, err := a.verifier(a.keysContext(), rememberedTokens)
 	if err != nil {
 		return err
 	}

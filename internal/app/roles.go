@@ -36,9 +36,10 @@ func newScriptTimer(reg prometheus.Registerer) func(string, time.Duration, error
 }
 
 // verifier returns the verifier of user tokens.
-func (a *App) verifier(ctx context.Context) (*auth.Verifier, error) {
+func (a *App) verifier(ctx context.Context, remembered int) (*auth.Verifier, error) {
 	o := auth.JWTOptions{
 		Secret: []byte(a.cfg.Auth.JWTSecret), JWKSURL: a.cfg.Auth.JWKSURL, Issuer: a.cfg.Auth.Issuer, Audience: a.cfg.Auth.Audience,
+		CacheSize: remembered,
 	}
 	if a.cfg.Auth.JWTPublicKeyFile != "" {
 		pem, err := os.ReadFile(a.cfg.Auth.JWTPublicKeyFile)
@@ -128,7 +129,7 @@ func (d deadLetters) Park(ctx context.Context, m sale.Delivery, reason string) e
 }
 
 func (a *App) startGateway(_ context.Context) error {
-	users, err := a.verifier(a.keysContext())
+	users, err := a.verifier(a.keysContext(), 0)
 	if err != nil {
 		return err
 	}

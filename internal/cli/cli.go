@@ -89,7 +89,7 @@ func (c *command) root() *cobra.Command {
 		root.AddCommand(c.roleCommand(role, "Run the "+role+" alone", []string{role}))
 	}
 	root.AddCommand(c.roleCommand("all", "Run every role in this process", app.AllRoles()),
-		c.migrateCommand(), c.tokenCommand(), c.activityCommand(), c.userCommand(), c.deadCommand(), c.auditCommand())
+		c.migrateCommand(), c.tokenCommand(), c.activityCommand(), c.userCommand(), c.deadCommand(), c.auditCommand(), c.benchCommand())
 	return root
 }
 

@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/gorilla/websocket"
+
+	"seckill/internal/auth"
+)
+
+// pushJob is what one client process of the push bench does: it holds sockets and notes when results arrive. It reads
+// the job and then commands, a line each, and answers by lines of JSON.
+type pushJob struct {
+	Addr      string // of the pusher
+	Activity  string
+	Secret    []byte // of HS256
+	FirstUser int64
+	Sockets   int
+	Dialers   int // connecting at once
+	Network   int // sockets come from 127.Network.x.y
+}
+
+// pushReport is an answer of a worker.
+type pushReport struct {
+	Connected int                    `json:"connected,omitempty"` // synced sockets
+	Took      time.Duration          `json:"took,omitempty"`      // to connect and sync them all
+	Received  int64                  `json:"received,omitempty"`  // results since the start
+	Lost      int64                  `json:"lost,omitempty"`      // sockets that ended
+	Error     string                 `json:"error,omitempty"`
+	Latency   *hdrhistogram.Snapshot `json:"latency,omitempty"` // microseconds, since the last report
+}
+
+// socketsPerAddress keeps each source address far from the end of its ports.
+const socketsPerAddress = 500
+
+type pushWorker struct {
+	job      pushJob
+	dialer   websocket.Dialer
+	received atomic.Int64
+	lost     atomic.Int64
+
+	mu      sync.Mutex
+	latency *hdrhistogram.Histogram
+}
+
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, time.Minute.Microseconds(), 3)
+}
+
+// PushWorker is the body of a client process.
+func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	if !lines.Scan() {
+		return fmt.Errorf("no job: %w", lines.Err())
+	}
+	w := &pushWorker{latency: newHistogram()}
+	if err := json.Unmarshal(lines.Bytes(), &w.job); err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	w.dialer = websocket.Dialer{HandshakeTimeout: 20 * time.Second, ReadBufferSize: 512, WriteBufferSize: 256, WriteBufferPool: &sync.Pool{}}
+	answer := json.NewEncoder(out)
+	began := time.Now()
+	err := w.connectAll(ctx)
+	first := pushReport{Connected: w.job.Sockets, Took: time.Since(began)}
+	if err != nil {
+		first.Error = err.Error()
+	}
+	if err := answer.Encode(first); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	for lines.Scan() {
+		r := pushReport{Received: w.received.Load(), Lost: w.lost.Load()}
+		if lines.Text() == "report" {
+			w.mu.Lock()
+			r.Latency = w.latency.Export()
+			w.latency = newHistogram()
+			w.mu.Unlock()
+		}
+		if err := answer.Encode(r); err != nil {
+			return fmt.Errorf("answer: %w", err)
+		}
+	}
+	return nil
+}
+
+// connectAll opens all sockets, some at a time, and returns when each has been told its state.
+func (w *pushWorker) connectAll(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan int)
+	var dialers sync.WaitGroup
+	for range w.job.Dialers {
+		dialers.Go(func() {
+			for i := range next {
+				if err := w.connect(ctx, i); err != nil {
+					cancel(fmt.Errorf("socket %d: %w", i, err))
+				}
+			}
+		})
+	}
+	for i := range w.job.Sockets {
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(next)
+	dialers.Wait()
+	return context.Cause(ctx)
+}
+
+func (w *pushWorker) connect(ctx context.Context, i int) error {
+	user := w.job.FirstUser + int64(i)
+	token, err := auth.SignHS256(w.job.Secret, user, "", "", time.Now().Add(time.Hour))
+	if err != nil {
+		return err
+	}
+	d := w.dialer
+	block := i / socketsPerAddress
+	local := &net.TCPAddr{IP: net.IPv4(127, byte(w.job.Network), byte(block/250), byte(1+block%250))}
+	d.NetDialContext = (&net.Dialer{LocalAddr: local}).DialContext
+	conn, resp, err := d.DialContext(ctx, "ws://"+w.job.Addr+"/v1/ws?activity="+w.job.Activity, http.Header{"Authorization": {"Bearer " + token}})
+	if err != nil {
+		if resp != nil {
+			return fmt.Errorf("status %d: %w", resp.StatusCode, err)
+		}
+		return err
+	}
+	synced := make(chan error, 1)
+	go w.listen(conn, synced)
+	select {
+	case err := <-synced:
+		return err
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("user %d is not synced", user)
+	}
+}
+
+// listen notes what arrives. A result's order number is the time at which it was due.
+func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) {
+	defer func() { _ = conn.Close() }()
+	buf := make([]byte, 0, 512)
+	for {
+		_, r, err := conn.NextReader()
+		if err != nil {
+			w.lost.Add(1)
+			synced <- err
+			return
+		}
+		b := bytes.NewBuffer(buf[:0])
+		if _, err := b.ReadFrom(r); err != nil {
+			w.lost.Add(1)
+			synced <- err
+			return
+		}
+		buf = b.Bytes()
+		switch {
+		case bytes.HasPrefix(buf, []byte(`{"type":"result"`)):
+			now := time.Now().UnixNano()
+			_, rest, _ := bytes.Cut(buf, []byte(`"orderNo":"`))
+			digits, _, _ := bytes.Cut(rest, []byte(`"`))
+			due, err := strconv.ParseInt(string(digits), 10, 64)
+			if err != nil {
+				continue
+			}
+			w.received.Add(1)
+			w.mu.Lock()
+			_ = w.latency.RecordValue(min(max(1, (now-due)/1000), time.Minute.Microseconds()))
+			w.mu.Unlock()
+		case bytes.HasPrefix(buf, []byte(`{"type":"synced"`)):
+			select {
+			case synced <- nil:
+			default:
+			}
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"seckill/bench"
+)
+
+func (c *command) benchCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Measure on this machine", Args: noArgs}
+	cmd.AddCommand(c.benchPushCommand(), &cobra.Command{
+		Use: "push-worker", Hidden: true, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return bench.PushWorker(cmd.Context(), os.Stdin, c.out) },
+	})
+	return cmd
+}
+
+func (c *command) benchPushCommand() *cobra.Command {
+	o := bench.PushOptions{Log: c.err}
+	cmd := &cobra.Command{
+		Use: "push", Short: "Measure sockets: memory, connects, latency, most results a second", Args: noArgs,
+		Long: "Starts pushers of its own on free loopback ports with a database of their own, and as many client processes.\n" +
+			"The Redis it is given should be used by nothing else meanwhile; it publishes there and leaves no key behind.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Redis == "" || o.Sockets < o.Processes || o.Processes < 1 || o.Processes > 250 || o.Rate < 1 {
+				return usageError{fmt.Errorf("--redis must be given, and --sockets, --processes and --rate be positive")}
+			}
+			var err error
+			if o.Program, err = os.Executable(); err != nil {
+				return fmt.Errorf("own path: %w", err)
+			}
+			report, err := bench.Push(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			out := json.NewEncoder(c.out)
+			out.SetIndent("", "  ")
+			return out.Encode(report)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Redis, "redis", "", "host:port of a Redis")
+	f.StringVar(&o.Floor, "floor", "", "measure this program instead of the pusher: go build ./bench/floor")
+	f.IntVar(&o.Sockets, "sockets", 5000, "sockets in all")
+	f.IntVar(&o.Processes, "processes", 1, "pushers, and as many client processes")
+	f.IntVar(&o.Rate, "rate", 2000, "results a second while latency is measured")
+	f.DurationVar(&o.For, "for", 20*time.Second, "how long at that rate, and then at full speed; 0: not at all")
+	f.DurationVar(&o.Idle, "idle", 60*time.Second, "from the last connect until memory is read")
+	return cmd
+}
