@@ -133,6 +133,9 @@ func (w *pushWorker) connect(ctx context.Context, i int) error {
 	local := &net.TCPAddr{IP: net.IPv4(127, byte(w.job.Network), byte(block/250), byte(1+block%250))}
 	d.NetDialContext = (&net.Dialer{LocalAddr: local}).DialContext
 	conn, resp, err := d.DialContext(ctx, "ws://"+w.job.Addr+"/v1/ws?activity="+w.job.Activity, http.Header{"Authorization": {"Bearer " + token}})
+	if resp != nil && resp.Body != nil {
+		defer func() { _ = resp.Body.Close() }()
+	}
 	if err != nil {
 		if resp != nil {
 			return fmt.Errorf("status %d: %w", resp.StatusCode, err)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -280,6 +281,9 @@ func (l *logBook) loudCount() int {
 	return l.loud
 }
 
+// pumpedEnv makes the tests of a process use goroutines for each socket, as where there is no poller.
+const pumpedEnv = "SECKILL_TEST_PUMPED"
+
 // running is a pusher that serves.
 type running struct {
 	*Pusher
@@ -301,6 +305,9 @@ func start(t *testing.T, w *world, cfg Config) *running {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if os.Getenv(pumpedEnv) != "" {
+		p.poller = nil
 	}
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

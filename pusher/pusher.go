@@ -208,14 +208,14 @@ func (p *Pusher) drain(grace time.Duration) error {
 func (p *Pusher) cutOff() (n int) {
 	p.mu.Lock()
 	for w := range p.leaving {
-		_ = w.Conn.Close()
+		_ = w.Close()
 		n++
 	}
 	p.mu.Unlock()
 	for i := range p.hub.Shards() {
 		for _, c := range p.hub.Clients(i) {
 			if s, ok := c.Owner().(*socket); ok {
-				_ = s.wire.Conn.Close()
+				_ = s.wire.Close()
 				n++
 			}
 		}

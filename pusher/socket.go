@@ -114,7 +114,7 @@ func (s *socket) handle(l *loop, happened uint32) {
 	if borrowed {
 		s.wire.out = l.out[:0]
 	}
-	if happened&canRead != 0 {
+	if happened&canRead != 0 && s.client.Err() == nil { // what comes after the end does not matter
 		if err := s.read(l); err != nil {
 			s.client.Close(err) // unless there is a reason already
 		}
@@ -190,9 +190,6 @@ func (s *socket) send(l *loop) error {
 
 // read takes in what has come until nothing is left, or the first error (FS-079).
 func (s *socket) read(l *loop) error {
-	if s.client.Err() != nil {
-		return nil // what still comes does not matter
-	}
 	for range readsInARow {
 		n := copy(l.in, s.partial)
 		got, err := s.stream.read(&l.calls, l.in[n:])
@@ -208,7 +205,7 @@ func (s *socket) read(l *loop) error {
 		if s.ws == nil {
 			continue // an event stream's peer has nothing to say
 		}
-		rest, err := s.take(l.in[:n+got])
+		rest, err := s.take(l.in[:n+got], s.message)
 		if err != nil {
 			return err
 		}
@@ -232,8 +229,9 @@ func (s *socket) keep(rest []byte) {
 	}
 }
 
-// take gives the protocol implementation one unit after another and returns what is no whole unit yet.
-func (s *socket) take(buf []byte) (rest []byte, err error) {
+// take gives the protocol implementation one unit after another, passes the messages on, and returns what is no whole
+// unit yet.
+func (s *socket) take(buf []byte, message func(kind int, data []byte) error) (rest []byte, err error) {
 	for len(buf) > 0 {
 		n, fenced := unit(buf, s.p.cfg.MaxFrameBytes)
 		if n == 0 {
@@ -251,7 +249,7 @@ func (s *socket) take(buf []byte) (rest []byte, err error) {
 			return nil, err
 		}
 		if !fenced {
-			if err := s.message(kind, data); err != nil {
+			if err := message(kind, data); err != nil {
 				return nil, err
 			}
 		}
