@@ -79,7 +79,7 @@ func each(buyers []*buyer, f func(*buyer)) {
 func TestCases(t *testing.T) {
 	s := newStack(t, options{})
 	s.startAll()
-	for _, c := range []struct {
+	for _, c := range append([]struct {
 		name string
 		run  func(t *testing.T, s *stack)
 	}{
@@ -93,7 +93,7 @@ func TestCases(t *testing.T) {
 		{"FS-049 consumers come and go", testConsumersComeAndGo},
 		{"FS-025 a late publish is pending, never failed", testLatePublish},
 		{"FS-039 Kafka away, units stay held and are relayed", testKafkaAway},
-	} {
+	}, moreCases()...) {
 		ok := t.Run(c.name, func(t *testing.T) {
 			sub := *s
 			sub.t = t

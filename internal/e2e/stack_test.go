@@ -31,6 +31,8 @@ import (
 const (
 	jwtSecret  = "a secret of the tests, 32 bytes.."
 	adminToken = "an admin token of the tests"
+
+	requestTokenSecret = "a request token secret of the tests"
 )
 
 var (
@@ -124,7 +126,7 @@ func newStack(t *testing.T, o options) *stack {
 		"SECKILL_KAFKA_SESSION_TIMEOUT=6s",
 		"SECKILL_DATABASE_DSN=" + s.dsn,
 		"SECKILL_AUTH_JWT_SECRET=" + jwtSecret,
-		"SECKILL_AUTH_REQUEST_TOKEN_SECRET=a request token secret of the tests",
+		"SECKILL_AUTH_REQUEST_TOKEN_SECRET=" + requestTokenSecret,
 		"SECKILL_AUTH_ADMIN_TOKEN=" + adminToken,
 		"SECKILL_AUTH_DEMO_LOGIN=true",
 		"SECKILL_LIMITS_USER_PER_SECOND=500",
