@@ -19,8 +19,9 @@ type admission struct {
 
 // waiting is one order request on its way through a batcher.
 type waiting struct {
-	req  sale.ReserveRequest
-	done chan admission // holds one, so that nobody waits for a caller that has left
+	req   sale.ReserveRequest
+	trace string
+	done  chan admission // holds one, so that nobody waits for a caller that has left
 }
 
 // batcher admits the order requests of one sale. Those that wait while a script call is in flight go together in the
@@ -57,8 +58,8 @@ func (g *Gateway) batcherOf(activityID string) *batcher {
 
 // admit asks for stock and waits for the answer. After AdmitTimeout the outcome is unknown: the request may yet be
 // admitted, so the caller tells "pending" (FS-025).
-func (b *batcher) admit(req sale.ReserveRequest) admission {
-	w := &waiting{req: req, done: make(chan admission, 1)}
+func (b *batcher) admit(req sale.ReserveRequest, trace string) admission {
+	w := &waiting{req: req, trace: trace, done: make(chan admission, 1)}
 	select {
 	case b.queue <- w:
 	default:
@@ -152,6 +153,7 @@ func (b *batcher) publish(held []*waiting, replies []sale.ReserveReply) {
 		rs := make([]sale.Reservation, len(replies))
 		for i := range replies {
 			rs[i] = replies[i].Reservation
+			rs[i].TraceID = held[i].trace
 		}
 		b.g.step("reserved")
 		start := time.Now()

@@ -138,7 +138,7 @@ func (g *Gateway) changeOrder(ctx *fasthttp.RequestCtx, r request, change orderC
 	if _, err := g.ownOrder(sctx, r.params[0], user); err != nil {
 		return err
 	}
-	o, changed, err := change(sctx, r.params[0], user)
+	o, changed, err := change(sale.WithTrace(sctx, r.trace), r.params[0], user)
 	if errors.Is(err, sale.ErrWrongState) {
 		p := refuse(sale.CodeWrongStatus, "the order is in another state")
 		if o != nil {

@@ -95,7 +95,7 @@ func (g *Gateway) createOrder(ctx *fasthttp.RequestCtx, r request) error {
 	}
 	a := g.batcherOf(activityID).admit(sale.ReserveRequest{
 		Token: order.RequestToken, UserID: user, CommodityID: order.CommodityID, Quantity: order.Quantity,
-	})
+	}, r.trace)
 	if a.err != nil {
 		if errors.Is(a.err, sale.ErrUncertain) {
 			return g.pending(e.ID, order.RequestToken)

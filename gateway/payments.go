@@ -58,7 +58,7 @@ func (g *Gateway) paymentCallback(ctx *fasthttp.RequestCtx, r request) error {
 	}
 	sctx, cancel := g.storeContext()
 	defer cancel()
-	outcome, o, changed, err := g.ledger.RecordPayment(sctx, p)
+	outcome, o, changed, err := g.ledger.RecordPayment(sale.WithTrace(sctx, r.trace), p)
 	if errors.Is(err, sale.ErrConflict) {
 		return refuse(sale.CodeInvalidRequest, "paymentId: was used for another order or amount")
 	}

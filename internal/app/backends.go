@@ -15,6 +15,7 @@ import (
 	"seckill/internal/ledger"
 	"seckill/internal/push"
 	"seckill/internal/queue"
+	"seckill/internal/sale"
 	"seckill/internal/stock"
 	"seckill/internal/telemetry"
 )
@@ -102,6 +103,7 @@ func OpenLedger(ctx context.Context, cfg Config, roles []string) (*ledger.Ledger
 		l, err = ledger.Open(ctx, ledger.Options{
 			Driver: cfg.Database.Driver, DSN: cfg.Database.DSN, ReplicaDSN: cfg.Database.ReplicaDSN,
 			MaxOpenConns: cfg.Database.MaxOpenConns, TxTimeout: cfg.Database.TxTimeout, Node: cfg.Node, Role: role,
+			TraceID: sale.TraceOf,
 		})
 		return err
 	})

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +32,7 @@ func moreCases() []struct {
 		{"FS-017 a returned unit lowers the sold-out flag of every gateway", testFlagIsLowered},
 		{"FS-021 a slow request is sent again to another node", testSentAgainElsewhere},
 		{"S19 the commit path speaks to three back ends only", testCommitPathPeers},
+		{"S9 each change is logged, and the log outlives Redis", testStoryOutlivesRedis},
 		{"S22 everything is settled after the end, with a backlog", testSettledWithBacklog},
 		{"FS-036 Redis is slow and the pool small", testSlowRedis},
 		{"FS-061 consumers stop while others join", testConsumerStops},
@@ -224,6 +226,120 @@ func hexAddr(s string) string {
 	return fmt.Sprintf("%d.%d.%d.%d:%d", a, b, c, d, p)
 }
 
+// step is one row of a reservation's story, as the command line shows it.
+type step struct {
+	Version          int64
+	From, To, Status string
+	Reason           string
+	Role, Node       string
+	TraceID          string
+	At               int64
+}
+
+// S9: who cancels, who lets the deadline pass and who pays: each change is a row that says when, from what to what, by which
+// role and process, why, and in which request. The story is whole when Redis has lost everything of the sale.
+func testStoryOutlivesRedis(t *testing.T, s *stack) {
+	id := s.openSaleWith(5, time.Now().Add(time.Hour), "3s")
+	begin := time.Now()
+	cancels, expires := s.newBuyer(30_600, "gateway1", id), s.newBuyer(30_601, "gateway2", id)
+	trace := func(c *apiclient.Client, n int) string {
+		traceID := fmt.Sprintf("4bf92f3577b34da6a3ce929d0e0e47%02d", n)
+		c.HTTP.Transport = withHeader{http.DefaultTransport, "traceparent", "00-" + traceID + "-00f067aa0ba902b7-01"}
+		return traceID
+	}
+	bought := trace(cancels.api, 1)
+	cancels.buy(t.Context(), id)
+	r := cancels.decided(t, 10*time.Second)
+	cancelled := trace(cancels.api, 2)
+	if _, err := cancels.api.ChangeOrder(t.Context(), cancels.bearer, r.OrderNo, "cancel"); err != nil {
+		t.Fatal(err)
+	}
+	expired := trace(expires.api, 3)
+	expires.buy(t.Context(), id)
+	expires.decided(t, 10*time.Second)
+	eventually(t, 15*time.Second, "the unpaid order is closed", func() (bool, string) {
+		r, err := expires.api.Result(t.Context(), expires.bearer, expires.token, 0)
+		return err == nil && r.Status == "closed", fmt.Sprintf("%+v %v", r, err)
+	})
+	for _, c := range []struct {
+		b    *buyer
+		want []step
+	}{
+		{cancels, []step{
+			{Version: 0, To: "occupied", Status: "processing", Role: "consumer", TraceID: bought},
+			{Version: 1, From: "occupied", To: "committed", Status: "pending_payment", Role: "consumer", TraceID: bought},
+			{Version: 2, From: "committed", To: "released", Status: "cancelled", Reason: "user", Role: "gateway", TraceID: cancelled},
+		}},
+		{expires, []step{
+			{Version: 0, To: "occupied", Status: "processing", Role: "consumer", TraceID: expired},
+			{Version: 1, From: "occupied", To: "committed", Status: "pending_payment", Role: "consumer", TraceID: expired},
+			{Version: 2, From: "committed", To: "released", Status: "closed", Reason: "expired", Role: "reconciler"},
+		}},
+	} {
+		before := s.story(c.b.token)
+		checkStory(t, before, c.want, begin)
+		s.forgetSale(id)
+		if after := s.story(c.b.token); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("the story without Redis is %+v", after)
+		}
+	}
+}
+
+// withHeader adds a header to every request.
+type withHeader struct {
+	next        http.RoundTripper
+	name, value string
+}
+
+func (h withHeader) RoundTrip(req *http.Request) (*http.Response, error) {
+	req.Header.Set(h.name, h.value)
+	return h.next.RoundTrip(req)
+}
+
+// story asks the command line for the story of a reservation.
+func (s *stack) story(token string) []step {
+	s.t.Helper()
+	var out struct{ Log []step }
+	text := s.command("activity", "trace", token, "--json", "--server", "http://"+s.procs["gateway1"].addr)
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		s.t.Fatalf("%v: %s", err, text)
+	}
+	return out.Log
+}
+
+func checkStory(t *testing.T, got, want []step, begin time.Time) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("story %+v", got)
+	}
+	for i, g := range got {
+		if at := time.UnixMilli(g.At); at.Before(begin.Add(-time.Minute)) || at.After(time.Now().Add(time.Minute)) {
+			t.Errorf("step %d was at %v", i, at)
+		}
+		if !strings.HasPrefix(g.Node, g.Role) { // processes are named after their roles here
+			t.Errorf("step %d: role %s on node %s", i, g.Role, g.Node)
+		}
+		w := want[i]
+		w.At, w.Node = g.At, g.Node
+		if g != w {
+			t.Errorf("step %d is\n%+v, want\n%+v", i, g, w)
+		}
+	}
+}
+
+// forgetSale removes all keys of a sale from Redis, as if they were lost.
+func (s *stack) forgetSale(id string) {
+	s.t.Helper()
+	ctx := context.Background()
+	names, err := s.rdb.Keys(ctx, "seckill:{"+id+"}:*").Result() // this server is this test's own
+	if err == nil && len(names) > 0 {
+		err = s.rdb.Del(ctx, names...).Err()
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // S22: a sale ends while the consumers stand still: some reservations are in the queue, some were never published because
 // their gateway died. Afterwards each of them is decided, none is left occupied.
 func testSettledWithBacklog(t *testing.T, s *stack) {
@@ -274,10 +390,16 @@ func testSettledWithBacklog(t *testing.T, s *stack) {
 // openSaleUntil creates a sale that is open now and ends at a time.
 func (s *stack) openSaleUntil(stock int64, ends time.Time) string {
 	s.t.Helper()
+	return s.openSaleWith(stock, ends, "15m")
+}
+
+// openSaleWith creates a sale that is open now, with a time to pay.
+func (s *stack) openSaleWith(stock int64, ends time.Time, payWithin string) string {
+	s.t.Helper()
 	id := fmt.Sprintf("E%d-%d", os.Getpid(), counter.Add(1))
 	c := s.api("gateway1")
 	_, err := c.Admin(s.t.Context(), adminToken, "", "", apiclient.Sale{
-		ActivityID: id, Title: "End to end", StartsAt: time.Now().Add(-time.Second).UnixMilli(), EndsAt: ends.UnixMilli(),
+		ActivityID: id, Title: "End to end", StartsAt: time.Now().Add(-time.Second).UnixMilli(), EndsAt: ends.UnixMilli(), PayWithin: payWithin,
 		Items: []apiclient.SaleItem{{CommodityID: "C1", Title: "Item", Price: "19.99", Total: stock, MaxPerUser: 2}},
 	})
 	if err == nil {

@@ -86,8 +86,8 @@ func (r *benchRows) batch(size int) []sale.Pending {
 		u := r.next
 		list[i] = sale.Pending{
 			Reservation: sale.Reservation{Token: fmt.Sprintf("%020d%s%020d", u*7919%1e12, "abcdefghijklmnopqrst", u), UserID: u, ActivityID: r.id,
-				CommodityID: "C0", Price: decimal.NewFromInt(99), Quantity: 1, At: time.Now()},
-			OrderNo: sale.OrderNo(1e18+u, u), TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", Partition: 1, Offset: u,
+				CommodityID: "C0", Price: decimal.NewFromInt(99), Quantity: 1, At: time.Now(), TraceID: "4bf92f3577b34da6a3ce929d0e0e4736"},
+			OrderNo: sale.OrderNo(1e18+u, u), Partition: 1, Offset: u,
 		}
 	}
 	return list

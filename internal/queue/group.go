@@ -194,7 +194,7 @@ func (g *Group) delivery(m kafka.Message) sale.Delivery {
 	d.Reservation, d.Partition, d.Offset = res, m.Partition, m.Offset
 	for _, h := range m.Headers {
 		switch h.Key {
-		case "trace-id":
+		case headerTrace:
 			d.TraceID = string(h.Value)
 		case headerRelays:
 			if n, err := strconv.Atoi(string(h.Value)); err == nil && n > 0 {

@@ -56,7 +56,10 @@ func (p *Producer) Publish(ctx context.Context, rs []sale.Reservation) []error {
 	for i := range rs {
 		msgs[i] = kafka.Message{Key: strconv.AppendInt(nil, rs[i].UserID, 10), Value: Encode(rs[i])}
 		if rs[i].Relays > 0 {
-			msgs[i].Headers = []kafka.Header{{Key: headerRelays, Value: strconv.AppendInt(nil, int64(rs[i].Relays), 10)}}
+			msgs[i].Headers = append(msgs[i].Headers, kafka.Header{Key: headerRelays, Value: strconv.AppendInt(nil, int64(rs[i].Relays), 10)})
+		}
+		if rs[i].TraceID != "" {
+			msgs[i].Headers = append(msgs[i].Headers, kafka.Header{Key: headerTrace, Value: []byte(rs[i].TraceID)})
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.o.PublishTimeout)
@@ -81,8 +84,11 @@ func (p *Producer) Publish(ctx context.Context, rs []sale.Reservation) []error {
 	return errs
 }
 
-// headerRelays says how often the reconciler has enqueued this reservation again.
-const headerRelays = "relays"
+// Headers of an order message.
+const (
+	headerRelays = "relays"   // how often the reconciler has enqueued this reservation again
+	headerTrace  = "trace-id" // of the request that made it, for the log (S9)
+)
 
 // Replay writes a dead letter to the orders topic as it was. A repeat is harmless: a token is decided once (R18).
 func (p *Producer) Replay(ctx context.Context, key, value []byte) error {

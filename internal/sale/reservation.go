@@ -18,6 +18,7 @@ type Reservation struct {
 	Epoch       int64     // epoch of the Redis data that granted it (R10)
 	At          time.Time // when it was granted
 	Relays      int       // how often the reconciler has enqueued it again
+	TraceID     string    // of the request whose gateway published it; empty when it was relayed
 }
 
 // TokenState is the state of a reservation in Redis.
@@ -88,7 +89,6 @@ type Pending struct {
 	Partition int
 	Offset    int64
 	OrderNo   string // to use if it becomes an order
-	TraceID   string
 }
 
 // Decision is what the database says about one reservation: an order or a refusal (R1).

@@ -94,9 +94,9 @@ func (s *shop) message(user int64) sale.Pending {
 	return sale.Pending{
 		Reservation: sale.Reservation{
 			Token: "t." + rand.Text(), UserID: user, ActivityID: s.A.ID, CommodityID: "C0", Price: s.A.Items[0].Price,
-			Quantity: 1, At: time.Now().Truncate(time.Millisecond).UTC(),
+			Quantity: 1, At: time.Now().Truncate(time.Millisecond).UTC(), TraceID: "trace-1",
 		},
-		OrderNo: s.orderNo(user), TraceID: "trace-1", Partition: 1, Offset: 10,
+		OrderNo: s.orderNo(user), Partition: 1, Offset: 10,
 	}
 }
 
