@@ -35,5 +35,5 @@ func openSQLite(t *testing.T, edit func(*ledger.Options)) *ledger.Ledger {
 // FS-003, FS-007, FS-016, FS-020, FS-034, FS-050, FS-056, FS-057, FS-058, FS-059, FS-060, FS-076, FS-087 and FS-096.
 func TestSQLite(t *testing.T) {
 	t.Parallel()
-	ledgertest.Run(t, openSQLite)
+	ledgertest.Run(t, func(t *testing.T, edit func(*ledger.Options)) ledgertest.Ledger { return openSQLite(t, edit) })
 }

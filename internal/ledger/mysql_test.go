@@ -111,5 +111,5 @@ func openDSN(t *testing.T, dsn string, edit func(*ledger.Options)) *ledger.Ledge
 func TestMySQL(t *testing.T) {
 	t.Parallel()
 	database.dsn(t)
-	ledgertest.Run(t, openMySQL)
+	ledgertest.Run(t, func(t *testing.T, edit func(*ledger.Options)) ledgertest.Ledger { return openMySQL(t, edit) })
 }

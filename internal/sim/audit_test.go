@@ -38,7 +38,7 @@ type auditWorld struct {
 func newAuditWorld(t *testing.T) *auditWorld {
 	t.Helper()
 	w := &auditWorld{redis: newRedisServer(), db: newDatabase(time.Now), ctx: t.Context()}
-	w.st, w.led = newStore(w.redis, direct{}), &ledger{w.db, direct{}, "test"}
+	w.st, w.led = newStore(w.redis, direct{}), newLedger(w.db, direct{}, "test", "")
 	a := sale.Activity{
 		ID: saleID, StartsAt: time.Now().Add(-time.Minute), EndsAt: time.Now().Add(time.Hour), WaitlistUntil: time.Now().Add(time.Hour),
 		PayWithin: time.Minute, State: sale.StateScheduled, Epoch: 1,
@@ -76,7 +76,7 @@ func (w *auditWorld) order(t *testing.T, r sale.Reservation) {
 func (w *auditWorld) audit(t *testing.T, before string, do func()) {
 	t.Helper()
 	by := &between{before, do}
-	rep, err := reconciler.NewAuditor(newStore(w.redis, by), &ledger{w.db, by, "test"}).Audit(w.ctx, saleID, true)
+	rep, err := reconciler.NewAuditor(newStore(w.redis, by), newLedger(w.db, by, "test", "")).Audit(w.ctx, saleID, true)
 	w.must(t, err)
 	if by.do != nil {
 		t.Fatalf("the audit made no call %q", before)

@@ -66,7 +66,7 @@ func (w *World) check() {
 	w.checkStories()
 	w.checkUsers()
 	w.checkPayments()
-	a := reconciler.NewAuditor(newStore(w.redis, direct{}), &ledger{w.db, direct{}, "check"})
+	a := reconciler.NewAuditor(newStore(w.redis, direct{}), newLedger(w.db, direct{}, "check", ""))
 	rep, err := a.Audit(context.Background(), saleID, false)
 	if err != nil {
 		w.violate("audit: %v", err)
@@ -145,7 +145,7 @@ func (w *World) checkTokens() {
 func (w *World) checkStories() {
 	for _, id := range slices.Sorted(maps.Keys(w.people.told)) {
 		for v, r := range w.people.told[id] {
-			i := slices.IndexFunc(w.db.log[id], func(s sale.Step) bool { return s.Version == v && s.Status == r.Status })
+			i := slices.IndexFunc(w.db.log[id], func(s logRow) bool { return s.Version == v && s.Status == r.Status })
 			if i < 0 {
 				w.violate("token %s: the user was told version %d, %s %s, which is not in the log", id, v, r.Status, r.Reason)
 			}
@@ -166,7 +166,7 @@ func (w *World) checkStories() {
 // checkUsers: whoever asks now is told the truth, by token and by user.
 func (w *World) checkUsers() {
 	p := w.spawn("check")
-	g := &gateway{w: w, p: p, st: newStore(w.redis, direct{}), led: &ledger{w.db, direct{}, "check"}}
+	g := &gateway{w: w, p: p, st: newStore(w.redis, direct{}), led: newLedger(w.db, direct{}, "check", "")}
 	ctx := context.Background()
 	for _, id := range slices.Sorted(maps.Keys(w.people.owner)) {
 		user := w.people.owner[id]

@@ -14,7 +14,20 @@ var (
 	errLookCloser  = errors.New("look up users before refusing")
 	errSoldOut     = errors.New("conditional stock update: 0 rows")
 	errNumberTaken = errors.New("order number taken")
+	errBadNumber   = errors.New("order number of another table")
 )
+
+// messageError says which message of a batch can never be decided.
+type messageError struct {
+	index int
+	token string
+	err   error
+}
+
+func (e *messageError) Error() string {
+	return fmt.Sprintf("message %d, token %s: %v", e.index, e.token, e.err)
+}
+func (e *messageError) Unwrap() error { return e.err }
 
 type lookup int
 
@@ -28,6 +41,12 @@ const (
 // Commit decides a batch as package ledger does: one transaction, else one for each message. Between what a
 // transaction reads and what it writes others may decide; unique keys and the conditional update guard the write.
 func (l *ledger) Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decision, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
+	if len(batch) > l.db.maxBatch {
+		return nil, fmt.Errorf("%d reservations, at most %d", len(batch), l.db.maxBatch)
+	}
 	batch = append([]sale.Pending(nil), batch...)
 	out, err := l.commitTx(ctx, batch, tokensOnly)
 	if errors.Is(err, errDuplicate) || errors.Is(err, errLookCloser) {
@@ -38,8 +57,10 @@ func (l *ledger) Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decis
 	}
 	out = make([]sale.Decision, len(batch))
 	for i := range batch {
-		if out[i], err = l.commitOne(ctx, batch[i]); err != nil {
+		if out[i], err = l.commitOne(ctx, batch[i]); errors.Is(err, sale.ErrTransient) {
 			return nil, fmt.Errorf("commit reservation %d: %w", i, err)
+		} else if err != nil {
+			return nil, &messageError{i, batch[i].Token, err}
 		}
 	}
 	return out, nil
@@ -64,8 +85,11 @@ func (l *ledger) commitOne(ctx context.Context, p sale.Pending) (sale.Decision, 
 			if err != nil {
 				return sale.Decision{}, err
 			}
-			if taken {
+			switch {
+			case taken && l.db.newOrderNo == nil:
 				return sale.Decision{}, errNumberTaken
+			case taken:
+				p.OrderNo = l.db.newOrderNo(p.UserID)
 			}
 		default:
 			return sale.Decision{}, err
@@ -89,7 +113,7 @@ func (l *ledger) Refuse(ctx context.Context, p sale.Pending) (sale.Decision, err
 }
 
 func (l *ledger) commitTx(ctx context.Context, batch []sale.Pending, how lookup) ([]sale.Decision, error) {
-	p := &plan{db: l.db, batch: batch, how: how, out: make([]sale.Decision, len(batch)), role: l.role}
+	p := &plan{db: l.db, batch: batch, how: how, out: make([]sale.Decision, len(batch)), from: l.from}
 	if err := l.by.call(ctx, toDB, "look up", batch[0].Token, p.read); err != nil {
 		return nil, err
 	}
@@ -111,7 +135,7 @@ type plan struct {
 	db    *database
 	batch []sale.Pending
 	how   lookup
-	role  string
+	from  origin
 
 	known    map[string]sale.Decision
 	byUser   map[userKey]string // token of the order a user has
@@ -130,6 +154,9 @@ func (p *plan) read() error {
 	p.boundary, p.first, p.planned = map[string]map[int]int64{}, map[string]int{}, map[userKey]int{}
 	for i := range p.batch {
 		m := &p.batch[i]
+		if !storable(m) {
+			continue
+		}
 		if step := p.db.decided(m.Token); step != nil {
 			d := sale.Decision{Reservation: sale.Reservation{UserID: step.UserID}}
 			if r := p.db.refusal(m.Token); r != nil {
@@ -159,6 +186,10 @@ func (p *plan) read() error {
 
 func (p *plan) decide(i int) error {
 	m := &p.batch[i]
+	if !storable(m) {
+		p.out[i] = refuse(m, sale.ReasonInvalid)
+		return nil
+	}
 	j, again := p.first[m.Token]
 	if again && m.UserID == p.batch[j].UserID {
 		p.out[i] = p.out[j]
@@ -222,6 +253,9 @@ func (p *plan) decideFresh(i int) (sale.Decision, error) {
 		d.SoldOut, d.Status = true, sale.StatusSoldOut
 		return d, nil
 	}
+	if n, err := sale.TableOfOrderNo(m.OrderNo); err != nil || n != sale.TableOf(m.UserID) {
+		return sale.Decision{}, errBadNumber
+	}
 	p.planned[key] = i
 	return sale.Decision{
 		Reservation: m.Reservation, Ordered: true, OrderNo: m.OrderNo, Status: sale.StatusPendingPayment, Version: 1,
@@ -237,6 +271,9 @@ func (p *plan) check(m *sale.Pending, a *activityRow, known bool) (sale.Reason, 
 	if it == nil || m.Quantity < 1 || m.Quantity > it.MaxPerUser || !it.Price.Equal(m.Price) {
 		return sale.ReasonInvalid, nil
 	}
+	if _, err := sale.Amount(m.Price, m.Quantity); err != nil {
+		return sale.ReasonInvalid, nil //nolint:nilerr // a bad amount is a decision, no failure
+	}
 	if a.State == sale.StateSettled {
 		return sale.ReasonSaleEnded, nil
 	}
@@ -250,6 +287,11 @@ func (p *plan) check(m *sale.Pending, a *activityRow, known bool) (sale.Reason, 
 		return sale.ReasonExpired, nil
 	}
 	return "", nil
+}
+
+// storable is as of package ledger.
+func storable(m *sale.Pending) bool {
+	return m.UserID > 0 && sale.ValidToken(m.Token) && sale.ValidID(m.ActivityID) && sale.ValidID(m.CommodityID)
 }
 
 func refuse(m *sale.Pending, why sale.Reason) sale.Decision {
@@ -284,13 +326,13 @@ func (p *plan) write() error {
 		}
 	}
 	for _, i := range p.fresh {
-		p.db.store(&p.batch[i], &p.out[i], p.role)
+		p.db.store(&p.batch[i], &p.out[i], p.from)
 	}
 	return nil
 }
 
 // store writes one decision: its two rows in the log, and its order if it is one.
-func (db *database) store(m *sale.Pending, d *sale.Decision, role string) {
+func (db *database) store(m *sale.Pending, d *sale.Decision, by origin) {
 	if db.bugs.SecondTokenUndecided && d.Reason == sale.ReasonParticipated {
 		return
 	}
@@ -299,9 +341,16 @@ func (db *database) store(m *sale.Pending, d *sale.Decision, role string) {
 		to = sale.TokenCommitted
 	}
 	at := db.ms()
-	db.log[d.Token] = append(db.log[d.Token],
-		sale.Step{Token: d.Token, UserID: d.UserID, To: sale.TokenOccupied, Status: sale.StatusProcessing, Role: role, At: m.At},
-		sale.Step{Token: d.Token, Version: 1, UserID: d.UserID, From: sale.TokenOccupied, To: to, Status: d.Status, Reason: string(d.Reason), Role: role, At: at})
+	row := logRow{Step: sale.Step{
+		Token: d.Token, UserID: d.UserID, To: sale.TokenOccupied, Status: sale.StatusProcessing, Role: by.role, Node: by.node, At: m.At,
+	}, activityID: d.ActivityID, commodityID: d.CommodityID, quantity: d.Quantity}
+	if m.At.IsZero() { // counts as made now
+		row.At = at
+	}
+	decision := row
+	decision.Version, decision.From, decision.To, decision.Status = 1, sale.TokenOccupied, to, d.Status
+	decision.Reason, decision.firstToken, decision.At = string(d.Reason), d.FirstToken, at
+	db.log[d.Token] = append(db.log[d.Token], row, decision)
 	if !d.Ordered {
 		kept := *d
 		kept.Epoch, kept.At = 0, at

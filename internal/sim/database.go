@@ -21,13 +21,16 @@ type database struct {
 	byToken  map[string]*orderRow
 	byUser   map[userKey]*orderRow
 	byNo     map[string]*orderRow
-	log      map[string][]sale.Step // by token, in the order of their versions
+	log      map[string][]logRow // by token, in the order of their versions
 	refusals []sale.SnapshotEntry
 	first    map[string]string // of a refusal as already_participated: the token that counts
 	waits    map[waitKey]*waitRow
 	payments map[string]*paymentRow
 	leases   map[string]*leaseRow
 	seen     map[string]seenRow
+	maxBatch int // of one Commit
+	// newOrderNo draws another order number when the one given is taken; nil: that is an error.
+	newOrderNo func(user int64) string
 }
 
 type activityRow struct {
@@ -36,6 +39,16 @@ type activityRow struct {
 	boundaryEpoch int64
 	fence         int64
 	boundary      map[int64]map[int]int64 // by epoch
+	blocked       []int64
+	eligible      []int64
+}
+
+// logRow is one row of the token log.
+type logRow struct {
+	sale.Step
+	activityID, commodityID string
+	quantity                int
+	firstToken              string
 }
 
 type orderRow struct {
@@ -74,8 +87,8 @@ type leaseRow struct {
 func newDatabase(now func() time.Time) *database {
 	return &database{
 		now: now, boundaryWait: 30 * time.Second, bugs: &Bugs{}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
-		byUser: map[userKey]*orderRow{}, byNo: map[string]*orderRow{}, log: map[string][]sale.Step{}, first: map[string]string{},
-		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{}, seen: map[string]seenRow{},
+		byUser: map[userKey]*orderRow{}, byNo: map[string]*orderRow{}, log: map[string][]logRow{}, first: map[string]string{},
+		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{}, seen: map[string]seenRow{}, maxBatch: 2000,
 	}
 }
 
@@ -98,7 +111,7 @@ func (o *orderRow) decision() sale.Decision {
 }
 
 // decided is the first decision of a token in the log, or nil.
-func (db *database) decided(token string) *sale.Step {
+func (db *database) decided(token string) *logRow {
 	for i := range db.log[token] {
 		if db.log[token][i].Version == 1 {
 			return &db.log[token][i]
@@ -129,7 +142,7 @@ func (db *database) live(activityID, commodity string) (units int64) {
 }
 
 // move changes unpaid orders, each with its row in the log; those that end leave sold_count.
-func (db *database) move(o *orderRow, to sale.Status, at time.Time, reason string) {
+func (db *database) move(o *orderRow, to sale.Status, at time.Time, reason string, by origin) {
 	o.Status = to
 	o.Version++
 	state := sale.TokenCommitted
@@ -139,13 +152,14 @@ func (db *database) move(o *orderRow, to sale.Status, at time.Time, reason strin
 		o.ClosedAt, o.returned, state = at, 0, sale.TokenReleased
 		db.acts[o.ActivityID].Item(o.CommodityID).Sold -= int64(o.Quantity)
 	}
-	db.log[o.RequestToken] = append(db.log[o.RequestToken], sale.Step{
+	db.log[o.RequestToken] = append(db.log[o.RequestToken], logRow{Step: sale.Step{
 		Token: o.RequestToken, Version: o.Version, UserID: o.UserID, From: sale.TokenCommitted, To: state, Status: to, Reason: reason,
-	})
+		Role: by.role, Node: by.node, At: db.ms(),
+	}, activityID: o.ActivityID, commodityID: o.CommodityID, quantity: o.Quantity})
 }
 
 // change is Pay and Cancel.
-func (db *database) change(orderNo string, user int64, to sale.Status, at time.Time, reason string) (*sale.Order, bool, error) {
+func (db *database) change(orderNo string, user int64, to sale.Status, at time.Time, reason string, by origin) (*sale.Order, bool, error) {
 	o := db.byNo[orderNo]
 	if o == nil || o.UserID != user {
 		return nil, false, sale.ErrNotFound
@@ -154,7 +168,7 @@ func (db *database) change(orderNo string, user int64, to sale.Status, at time.T
 	switch o.Status {
 	case to:
 	case sale.StatusPendingPayment:
-		db.move(o, to, at.UTC().Truncate(time.Millisecond), reason)
+		db.move(o, to, at.UTC().Truncate(time.Millisecond), reason, by)
 		changed = true
 	default:
 		c := o.Order
@@ -165,7 +179,7 @@ func (db *database) change(orderNo string, user int64, to sale.Status, at time.T
 }
 
 // closeUnpaid is CloseUnpaid.
-func (db *database) closeUnpaid(now time.Time, limit int) (closed []sale.Order) {
+func (db *database) closeUnpaid(now time.Time, limit int, by origin) (closed []sale.Order) {
 	var due []*orderRow
 	for _, o := range db.orders {
 		if o.Status == sale.StatusPendingPayment && !o.PayBefore.After(now) {
@@ -174,14 +188,14 @@ func (db *database) closeUnpaid(now time.Time, limit int) (closed []sale.Order) 
 	}
 	slices.SortStableFunc(due, func(a, b *orderRow) int { return cmp.Compare(sale.TableOf(a.UserID), sale.TableOf(b.UserID)) })
 	for _, o := range due[:min(limit, len(due))] {
-		db.move(o, sale.StatusClosed, db.ms(), string(sale.ReasonExpired))
+		db.move(o, sale.StatusClosed, db.ms(), string(sale.ReasonExpired), by)
 		closed = append(closed, o.Order)
 	}
 	return closed
 }
 
 // recordPayment is RecordPayment.
-func (db *database) recordPayment(p sale.Payment) (sale.PaymentOutcome, *sale.Order, bool, error) {
+func (db *database) recordPayment(p sale.Payment, by origin) (sale.PaymentOutcome, *sale.Order, bool, error) {
 	o := db.byNo[p.OrderNo]
 	if o == nil {
 		return "", nil, false, sale.ErrNotFound
@@ -198,7 +212,7 @@ func (db *database) recordPayment(p sale.Payment) (sale.PaymentOutcome, *sale.Or
 	case sale.FormatMoney(p.Amount) != o.PayAmount:
 	case o.Status == sale.StatusPendingPayment:
 		outcome, changed = sale.PaymentPaid, true
-		db.move(o, sale.StatusPaid, p.PaidAt.UTC().Truncate(time.Millisecond), "payment")
+		db.move(o, sale.StatusPaid, p.PaidAt.UTC().Truncate(time.Millisecond), "payment", by)
 	case o.Status == sale.StatusPaid:
 		outcome = sale.PaymentAlreadyPaid
 	}
@@ -284,7 +298,7 @@ func (db *database) snapshot(id string) (*sale.Snapshot, error) {
 	if a == nil {
 		return nil, sale.ErrNotFound
 	}
-	s := &sale.Snapshot{Activity: a.copy()}
+	s := &sale.Snapshot{Activity: a.copy(), Blocked: slices.Clone(a.blocked), Eligible: slices.Clone(a.eligible)}
 	for n := range sale.Tables {
 		for _, o := range db.orders {
 			if o.ActivityID == id && sale.TableOf(o.UserID) == n {

@@ -3,6 +3,7 @@ package sim
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"seckill/internal/sale"
@@ -17,6 +18,11 @@ type seenRow struct {
 // witness is Witness.
 func (db *database) witness(fence int64, seen map[string]sale.Sighting) (behind []string, err error) {
 	rows := map[string]seenRow{}
+	for id := range seen {
+		if !sale.ValidID(id) {
+			return nil, sale.ErrBadID
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(seen)) {
 		now, before := seen[id], db.seen[id]
 		again := now.Epoch == before.Epoch && now.Seq == before.Seq && before.fence != fence
@@ -36,6 +42,9 @@ func (db *database) witness(fence int64, seen map[string]sale.Sighting) (behind 
 }
 
 func (db *database) acquireLease(name, holder string, ttl time.Duration) (int64, error) {
+	if holder == "" || len(holder) > 128 || strings.ContainsFunc(holder, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return 0, sale.Errorf(sale.CodeInvalidRequest, "holder")
+	}
 	now := db.now()
 	r := db.leases[name]
 	switch {

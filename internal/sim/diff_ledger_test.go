@@ -155,7 +155,7 @@ func newLedgerHistory(t *testing.T, l *product.Ledger, c *clock, id string, seed
 	copied := *a
 	copied.Items = slices.Clone(a.Items)
 	db.acts[id] = &activityRow{Activity: copied, boundary: map[int64]map[int]int64{}}
-	h.real, h.twin = l, &ledger{db: db, by: direct{}, role: "test"}
+	h.real, h.twin = l, newLedger(db, direct{}, "test", "")
 	return h
 }
 

@@ -37,7 +37,7 @@ type soldOut struct {
 
 func newGateway(w *World, p *proc) *gateway {
 	g := &gateway{
-		w: w, p: p, st: w.stores[p], led: &ledger{w.db, p, p.role}, q: &producer{b: w.broker, p: p}, tell: &announcer{w, p},
+		w: w, p: p, st: w.stores[p], led: newLedger(w.db, p, p.role, p.name), q: &producer{b: w.broker, p: p}, tell: &announcer{w, p},
 		flag: soldOut{recent: map[int64]bool{}, admitted: map[int64]string{}},
 	}
 	go g.refresh()

@@ -53,7 +53,7 @@ func (o *office) lead(t *testing.T, by caller, d time.Duration) {
 	ctx, cancel := context.WithCancel(t.Context()) // without a deadline, by which a rebuild is known
 	defer time.AfterFunc(d, cancel).Stop()
 	r := reconciler.New(reconciler.Config{Interval: time.Second, AuditInterval: time.Hour}, reconciler.Deps{
-		Stock: newStore(o.redis, by), Ledger: &ledger{o.db, by, "reconciler"}, Queue: emptyQueue{}, Offsets: emptyQueue{}, Announcer: nobodyListens{},
+		Stock: newStore(o.redis, by), Ledger: newLedger(o.db, by, "reconciler", ""), Queue: emptyQueue{}, Offsets: emptyQueue{}, Announcer: nobodyListens{},
 		PromotedToken: promotedToken, Holder: "leader", Metrics: noMetrics{}, Log: quietLog(),
 		Audit: func(context.Context, string, bool) (*sale.AuditReport, error) {
 			o.audited++

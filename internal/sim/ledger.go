@@ -12,7 +12,14 @@ import (
 type ledger struct {
 	db   *database
 	by   caller
-	role string
+	from origin
+}
+
+// origin is who moves a reservation, as the log has it.
+type origin struct{ role, node string }
+
+func newLedger(db *database, by caller, role, node string) *ledger {
+	return &ledger{db, by, origin{role, node}}
 }
 
 // ask is one transaction that returns something.
@@ -68,7 +75,7 @@ func (l *ledger) SetActivityState(ctx context.Context, id string, from []sale.St
 
 // CloseUnpaid is as of package ledger.
 func (l *ledger) CloseUnpaid(ctx context.Context, now time.Time, limit int) ([]sale.Order, error) {
-	return ask(ctx, l, "close unpaid", "", func() ([]sale.Order, error) { return l.db.closeUnpaid(now, limit), nil })
+	return ask(ctx, l, "close unpaid", "", func() ([]sale.Order, error) { return l.db.closeUnpaid(now, limit, l.from), nil })
 }
 
 // Open is as of package ledger.
@@ -196,7 +203,7 @@ type changed struct {
 // Pay is as of package ledger.
 func (l *ledger) Pay(ctx context.Context, orderNo string, user int64, at time.Time, why string) (*sale.Order, bool, error) {
 	c, err := ask(ctx, l, "change order", "paid "+orderNo, func() (changed, error) {
-		o, yes, err := l.db.change(orderNo, user, sale.StatusPaid, at, why)
+		o, yes, err := l.db.change(orderNo, user, sale.StatusPaid, at, why, l.from)
 		return changed{o, yes, ""}, err
 	})
 	return c.order, c.changed, err
@@ -205,7 +212,7 @@ func (l *ledger) Pay(ctx context.Context, orderNo string, user int64, at time.Ti
 // Cancel is as of package ledger.
 func (l *ledger) Cancel(ctx context.Context, orderNo string, user int64) (*sale.Order, bool, error) {
 	c, err := ask(ctx, l, "change order", "cancel "+orderNo, func() (changed, error) {
-		o, yes, err := l.db.change(orderNo, user, sale.StatusCancelled, l.db.now(), string(sale.ReasonUser))
+		o, yes, err := l.db.change(orderNo, user, sale.StatusCancelled, l.db.now(), string(sale.ReasonUser), l.from)
 		return changed{o, yes, ""}, err
 	})
 	return c.order, c.changed, err
@@ -214,7 +221,7 @@ func (l *ledger) Cancel(ctx context.Context, orderNo string, user int64) (*sale.
 // RecordPayment is as of package ledger.
 func (l *ledger) RecordPayment(ctx context.Context, p sale.Payment) (sale.PaymentOutcome, *sale.Order, bool, error) {
 	c, err := ask(ctx, l, "change order", "payment "+p.OrderNo, func() (changed, error) {
-		outcome, o, yes, err := l.db.recordPayment(p)
+		outcome, o, yes, err := l.db.recordPayment(p, l.from)
 		return changed{o, yes, outcome}, err
 	})
 	return c.outcome, c.order, c.changed, err

@@ -81,7 +81,7 @@ func (w *World) start(role string) {
 // database, so that a leader without a memory of its own rebuilds (R15).
 func (w *World) watchRedis(p *proc, st *store, notice <-chan string) {
 	ctx := tagged(p.ctx, "watch")
-	led := &ledger{w.db, p, p.role}
+	led := newLedger(w.db, p, p.role, p.name)
 	suspect := func(id string) { _ = led.Suspect(ctx, id, st.floor(id).epoch) }
 	tick := time.NewTicker(1003 * time.Millisecond) // never at the same moment as the rounds
 	defer tick.Stop()
@@ -120,7 +120,7 @@ func quietLog() *slog.Logger {
 }
 
 func (w *World) runReconciler(p *proc) {
-	auditor := reconciler.NewAuditor(w.stores[p], &ledger{w.db, p, p.role})
+	auditor := reconciler.NewAuditor(w.stores[p], newLedger(w.db, p, p.role, p.name))
 	auditEvery := 24 * time.Hour
 	if w.p.selfAudit {
 		auditEvery = 3 * time.Second
@@ -141,7 +141,7 @@ func (w *World) runReconciler(p *proc) {
 		RelayAfter: time.Second, RelayMax: 4 * time.Second, RelayMargin: 500 * time.Millisecond, PlacesInterval: 2 * time.Second, CallTimeout: 2011 * time.Millisecond,
 		RebuildTimeout: rebuildDeadline, AuditInterval: auditEvery,
 	}, reconciler.Deps{
-		Stock: w.stores[p], Ledger: &ledger{w.db, p, p.role}, Queue: &producer{b: w.broker, p: p, relay: true},
+		Stock: w.stores[p], Ledger: newLedger(w.db, p, p.role, p.name), Queue: &producer{b: w.broker, p: p, relay: true},
 		Offsets: &offsets{w.broker, p}, Announcer: &announcer{w, p}, PromotedToken: promotedToken, Audit: audit, Holder: p.name,
 		Metrics: noMetrics{}, Log: w.log,
 	})
@@ -160,7 +160,7 @@ func promotedToken(returned string, user int64, _ string) string {
 func (w *World) newConsumer(m *member) func(context.Context, []sale.Delivery) error {
 	p := m.p
 	tag := "p" + strconv.Itoa(m.part) + "g" + strconv.Itoa(m.generation)
-	var led consumer.Ledger = &ledger{w.db, p, p.role}
+	var led consumer.Ledger = newLedger(w.db, p, p.role, p.name)
 	var st consumer.Stock = w.stores[p]
 	var tell consumer.Announcer = &announcer{w, p}
 	if w.cfg.Bugs.RepeatNotTold {
@@ -275,14 +275,14 @@ func (a *announcer) Live(context.Context, sale.Live) error { return nil }
 // audit runs the product's auditor beside the sale, in a process of its own.
 func (w *World) audit() {
 	p := w.spawn("auditor")
-	a := reconciler.NewAuditor(newStore(w.redis, p), &ledger{w.db, p, p.role})
+	a := reconciler.NewAuditor(newStore(w.redis, p), newLedger(w.db, p, p.role, p.name))
 	go func() { _, _ = a.Audit(p.ctx, saleID, true) }()
 }
 
 // pause is an operator who stops the sale for a while: the database first, then Redis.
 func (w *World) pause() {
 	p := w.spawn("operator")
-	st, led := newStore(w.redis, p), &ledger{w.db, p, p.role}
+	st, led := newStore(w.redis, p), newLedger(w.db, p, p.role, p.name)
 	set := func(from, to sale.State) {
 		if led.SetActivityState(p.ctx, saleID, []sale.State{from}, to) != nil {
 			return

@@ -12,17 +12,17 @@ import (
 	"seckill/internal/sale"
 )
 
-func activityTests(t *testing.T, open Open) {
-	l := open(t, nil)
-	t.Run("FS-034 FS-059 round trip is exact", func(t *testing.T) { roundTrip(t, l) })
-	t.Run("FS-060 money is exact", func(t *testing.T) { money(t, open) })
-	t.Run("S34 states are conditional", func(t *testing.T) { states(t, open) })
-	t.Run("list is newest first and bounded", func(t *testing.T) { list(t, open) })
-	t.Run("bad input", func(t *testing.T) { badActivity(t, l) })
+func activityTests(t *testing.T, s *suite) {
+	s.one(t, "FS-034 FS-059 round trip is exact", roundTrip)
+	s.one(t, "FS-060 money is exact", money)
+	s.one(t, "S34 states are conditional", states)
+	s.one(t, "list is newest first and bounded", list)
+	s.one(t, "bad input", badActivity)
 }
 
 // Milliseconds, four-byte characters, every field: what goes in comes out, whatever zone the caller thinks in.
-func roundTrip(t *testing.T, l *ledger.Ledger) {
+func roundTrip(t *testing.T, open Open) {
+	l := open(t, nil)
 	zone := time.FixedZone("odd", 5*3600+45*60)
 	a := &sale.Activity{
 		ID: "A-" + randomText(10), Title: "\U00023FB7 春节 \U0001F9E8 'quoted' \\ \"", State: sale.StateDraft,
@@ -139,7 +139,8 @@ func list(t *testing.T, open Open) {
 	}
 }
 
-func badActivity(t *testing.T, l *ledger.Ledger) {
+func badActivity(t *testing.T, open Open) {
+	l := open(t, nil)
 	ok := sale.Activity{
 		ID: "B-" + randomText(10), Title: "x", StartsAt: start(), EndsAt: start().Add(time.Hour), PayWithin: time.Minute,
 		Items: []sale.Item{{CommodityID: "C", Title: "x", Price: decimal.NewFromInt(1), Total: 1, MaxPerUser: 1}},

@@ -10,8 +10,8 @@ import (
 	"seckill/internal/sale"
 )
 
-func commitTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func commitTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"S12 S15 S17 batch over all tables":        batchAllTables,
 		"R2 FS-056 repeated message":               repeatedMessage,
 		"R7 duplicates inside a batch":             duplicatesInBatch,
@@ -22,9 +22,7 @@ func commitTests(t *testing.T, open Open) {
 		"one bad message costs only itself":        oneBadMessage,
 		"bounds":                                   commitBounds,
 		"repeat after the order has moved on (R4)": repeatAfterMove,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 func batchAllTables(t *testing.T, open Open) {

@@ -11,16 +11,14 @@ import (
 	"seckill/internal/sale"
 )
 
-func miscTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func miscTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"S1 user lists":               userLists,
 		"R17 S15 leases":              leases,
 		"FS-096 lease has one winner": leaseRace,
 		"FS-059 admin log":            adminLog,
 		"schema":                      schema,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 func userLists(t *testing.T, open Open) {

@@ -12,10 +12,10 @@ import (
 
 // modelTests compares random histories with a model that fits on a page: whatever batches, repeats, second tokens,
 // bad messages, payments, cancellations and returns come, each decision is the model's, and the snapshot adds up.
-func modelTests(t *testing.T, open Open) {
+func modelTests(t *testing.T, s *suite) {
 	for i := range 6 {
 		seed := uint64(time.Now().UnixNano()) + uint64(i)
-		t.Run(fmt.Sprintf("S12 S13 R7 R11 seed %d", seed), func(t *testing.T) { t.Parallel(); randomHistory(t, open, seed) })
+		s.one(t, fmt.Sprintf("S12 S13 R7 R11 seed %d", seed), func(t *testing.T, open Open) { t.Parallel(); randomHistory(t, open, seed) })
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // operationsTests cover payments, dead letters and the waitlist.
-func operationsTests(t *testing.T, open Open) {
-	for name, test := range map[string]func(*testing.T, Open){
+func operationsTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"S37 each callback is recorded once":       testPayments,
 		"S37 FS-064 pay, close and cancel race":    testPaymentRace,
 		"S11 dead letters are kept, found, marked": testDeadLetters,
@@ -24,12 +24,7 @@ func operationsTests(t *testing.T, open Open) {
 		"S39 stock is added and taken back":        testChangeStock,
 		"R15 a suspicion raises the epoch once":    testSuspect,
 		"R18 a hopeless message is refused once":   testRefuse,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			test(t, open)
-		})
-	}
+	})
 }
 
 func payment(d sale.Decision, amount string) sale.Payment {

@@ -12,8 +12,8 @@ import (
 	"seckill/internal/sale"
 )
 
-func raceTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func raceTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"FS-050 same message to two workers":           sameMessage,
 		"FS-050 overlapping batches of a zombie":       zombieBatches,
 		"FS-001 last unit":                             lastUnit,
@@ -22,9 +22,7 @@ func raceTests(t *testing.T, open Open) {
 		"R10 R13 snapshots are of one moment":          oneMoment,
 		"R10 R11 a late mark meets a rebuild":          markMeetsRebuild,
 		"FS-057 two connections, 50 messages, failing": fewConnections,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 // commitRetry does what the consumer does: repeat the whole batch while the failure is transient (S20).

@@ -12,16 +12,14 @@ import (
 	"seckill/internal/sale"
 )
 
-func readTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func readTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"R18 S31 decision by token":        decisionByToken,
 		"decisions of a user":              decisionsOfUser,
 		"S17 orders of a user, in pages":   ordersOfUser,
 		"FS-076 bad cursors":               badCursors,
 		"S15 FS-087 order by number alone": orderByNo,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 func decisionByToken(t *testing.T, open Open) {

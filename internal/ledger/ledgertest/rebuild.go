@@ -9,11 +9,13 @@ import (
 	"seckill/internal/sale"
 )
 
-func rebuildTests(t *testing.T, open Open) {
-	t.Run("R10 R17 epochs and fences", func(t *testing.T) { t.Parallel(); epochs(t, open) })
-	t.Run("R10 R11 late mark of a return", func(t *testing.T) { t.Parallel(); lateMark(t, open) })
-	t.Run("R15 witness", func(t *testing.T) { t.Parallel(); witness(t, open) })
-	t.Run("R10 R11 snapshot", func(t *testing.T) { t.Parallel(); snapshot(t, open) })
+func rebuildTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
+		"R10 R17 epochs and fences":     epochs,
+		"R10 R11 late mark of a return": lateMark,
+		"R15 witness":                   witness,
+		"R10 R11 snapshot":              snapshot,
+	})
 }
 
 func epochs(t *testing.T, open Open) {

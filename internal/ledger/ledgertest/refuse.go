@@ -12,17 +12,15 @@ import (
 	"seckill/internal/sale"
 )
 
-func refuseTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func refuseTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"S13 FS-003 already participated":       participated,
 		"invalid messages":                      invalidMessages,
 		"FS-020 FS-076 token of another user":   foreignToken,
 		"R10 old epochs":                        oldEpochs,
 		"settled sale":                          settledSale,
 		"refused first, then another token may": refusedThenOther,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 // A buyer's repeats under other tokens cost nothing and are pointed to the first token; the others all get theirs.

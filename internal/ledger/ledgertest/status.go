@@ -10,16 +10,14 @@ import (
 	"seckill/internal/sale"
 )
 
-func statusTests(t *testing.T, open Open) {
-	for name, f := range map[string]func(*testing.T, Open){
+func statusTests(t *testing.T, s *suite) {
+	s.each(t, map[string]func(*testing.T, Open){
 		"S16 S23 every edge of the state machine": edges,
 		"FS-007 returns once":                     returnsOnce,
 		"R8 told":                                 told,
 		"S23 close unpaid":                        closeUnpaid,
 		"S9 trace of a status change":             traceOfMove,
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); f(t, open) })
-	}
+	})
 }
 
 // moves are the calls that change an order.
