@@ -64,7 +64,12 @@ func (w *World) start(role string) {
 	w.logf("start %s", p.name)
 	notice := make(chan string, 1)
 	w.stores[p] = newStore(w.redis, p)
-	w.stores[p].rewound = notice
+	w.stores[p].onRewind = func(id string) {
+		select {
+		case notice <- id:
+		default:
+		}
+	}
 	go w.watchRedis(p, w.stores[p], notice)
 	switch role {
 	case "reconciler":

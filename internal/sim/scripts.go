@@ -8,6 +8,17 @@ import (
 
 // reserve is reserve.lua for one request of a batch, without its windows: the simulation has no crowd.
 func (k *keysOfSale) reserve(activityID string, now time.Time, q sale.ReserveRequest) (out sale.ReserveReply) {
+	switch {
+	case q.UserID <= 0 || !sale.ValidToken(q.Token):
+		out.Outcome = sale.ReserveForeignHolder
+	case q.Quantity < 1 || q.Quantity > sale.MaxQuantity:
+		out.Outcome = sale.ReserveBadQuantity
+	case !sale.ValidID(q.CommodityID):
+		out.Outcome = sale.ReserveUnknownItem
+	}
+	if out.Outcome != "" {
+		return out
+	}
 	if t := k.tokens[q.Token]; t != nil {
 		switch {
 		case t.user != q.UserID:
@@ -101,6 +112,9 @@ func (k *keysOfSale) settle(bugs *Bugs, ds []sale.Decision, out []sale.Settlemen
 }
 
 func (k *keysOfSale) settleOne(bugs *Bugs, usable bool, d *sale.Decision) (code sale.Settlement, changed bool) {
+	if malformed(d) {
+		return sale.SettleUnknown, false
+	}
 	to := sale.TokenReleased
 	if d.Ordered {
 		to = sale.TokenCommitted
@@ -199,9 +213,9 @@ func endReason(st sale.Status) sale.Reason {
 }
 
 // setStatus is status.lua.
-func (k *keysOfSale) setStatus(bugs *Bugs, rs []sale.UserResult, out []sale.Settlement) {
+func (k *keysOfSale) setStatus(bugs *Bugs, rs []sale.UserResult, sent []int, out []sale.Settlement) {
 	changed := false
-	for i := range rs {
+	for _, i := range sent {
 		r := &rs[i]
 		t := k.tokens[r.RequestToken]
 		switch {

@@ -20,8 +20,8 @@ type store struct {
 	now func() time.Time
 	// chunk is how many tokens one call restores: fewer than the real 256, so that others act in between.
 	chunk int
-	// rewound is told when the sale is found to have gone back.
-	rewound chan<- string
+	// onRewind is told when a sale is found to have gone back; it may be nil.
+	onRewind func(id string)
 
 	mu   sync.Mutex
 	seen map[string]position
@@ -29,6 +29,14 @@ type store struct {
 
 func newStore(r *redisServer, by caller) *store {
 	return &store{r: r, by: by, now: time.Now, chunk: 2, seen: map[string]position{}}
+}
+
+// maxBatch is of how many requests one call of Reserve may be.
+const maxBatch = 256
+
+// malformed decisions touch nothing.
+func malformed(d *sale.Decision) bool {
+	return d.UserID <= 0 || !sale.ValidToken(d.Token) || !d.Status.Valid()
 }
 
 type position struct {
@@ -62,12 +70,8 @@ func (s *store) note(id string, floor position, epoch, seq int64) {
 }
 
 func (s *store) tell(id string, known bool) {
-	if known || s.rewound == nil {
-		return
-	}
-	select {
-	case s.rewound <- id:
-	default:
+	if !known && s.onRewind != nil {
+		s.onRewind(id)
 	}
 }
 
@@ -146,7 +150,16 @@ func (s *store) CheckServers(ctx context.Context, ids []string) (map[string]stri
 
 // Reserve is as of package stock.
 func (s *store) Reserve(ctx context.Context, id string, now time.Time, reqs []sale.ReserveRequest) ([]sale.ReserveReply, error) {
+	if !sale.ValidID(id) || id == "system" { // where the windows of all sales are
+		return nil, sale.ErrBadID
+	}
+	if len(reqs) > maxBatch {
+		return nil, fmt.Errorf("%d requests, at most %d in one call", len(reqs), maxBatch)
+	}
 	out := make([]sale.ReserveReply, len(reqs))
+	if len(reqs) == 0 {
+		return out, nil
+	}
 	err := s.script(ctx, id, "reserve", reqs[0].Token, func(k *keysOfSale) error {
 		moved := false
 		for i := range reqs {
@@ -178,7 +191,7 @@ func (s *store) Settle(ctx context.Context, id string, ds []sale.Decision) ([]sa
 		return nil, fmt.Errorf("settle tokens: %w", err)
 	}
 	for i := range ds {
-		if out[i] == sale.SettleUnknown && usable && ds[i].Epoch == epoch {
+		if out[i] == sale.SettleUnknown && usable && ds[i].Epoch == epoch && !malformed(&ds[i]) {
 			s.markRewound(id, epoch)
 		}
 	}
@@ -199,15 +212,26 @@ func (s *store) Return(ctx context.Context, id string, rs []sale.Return) (out []
 	return out, epoch, nil
 }
 
-// SetStatus is as of package stock; the simulation has one sale.
+// SetStatus is as of package stock: one call for each sale.
 func (s *store) SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error) {
 	out := make([]sale.Settlement, len(rs))
-	err := s.script(ctx, rs[0].ActivityID, "set status", rs[0].RequestToken, func(k *keysOfSale) error {
-		k.setStatus(s.r.bugs, rs, out)
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("set status: %w", err)
+	places := map[string][]int{}
+	for i := range rs {
+		r := &rs[i]
+		out[i] = sale.SettleUnknown
+		if r.UserID > 0 && sale.ValidToken(r.RequestToken) && r.Status.Valid() && r.Version > 0 {
+			places[r.ActivityID] = append(places[r.ActivityID], i)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(places)) {
+		sent := places[id]
+		err := s.script(ctx, id, "set status", rs[sent[0]].RequestToken, func(k *keysOfSale) error {
+			k.setStatus(s.r.bugs, rs, sent, out)
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("set status: %w", err)
+		}
 	}
 	return out, nil
 }

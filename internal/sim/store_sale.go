@@ -16,6 +16,9 @@ func (s *store) SetMeta(ctx context.Context, a *sale.Activity) error {
 
 // SetUserList is as of package stock.
 func (s *store) SetUserList(ctx context.Context, id, list string, user int64, on bool) error {
+	if list != "blocked" && list != "eligible" {
+		return sale.ErrBadID
+	}
 	return s.script(ctx, id, "set user list", list, func(k *keysOfSale) error {
 		set := k.blocked
 		if list == "eligible" {
@@ -110,6 +113,11 @@ func (s *store) Audit(ctx context.Context, id string, commodities, closed []stri
 
 // Repair is as of package stock.
 func (s *store) Repair(ctx context.Context, id string, epoch, seq int64, units map[string]int64) error {
+	for c, n := range units {
+		if !sale.ValidID(c) || n < 0 {
+			return sale.ErrBadID
+		}
+	}
 	return s.script(ctx, id, "repair", "", func(k *keysOfSale) error { return k.repair(s.r.bugs, epoch, seq, units) })
 }
 

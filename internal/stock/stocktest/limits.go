@@ -11,13 +11,15 @@ import (
 )
 
 func testLimits(t *testing.T, b Backend) {
-	t.Run("UserWindowSlides_S5", func(t *testing.T) { t.Parallel(); userWindowSlides(t, b) })
-	t.Run("TokenRouteSharesTheWindow_S5", func(t *testing.T) { t.Parallel(); tokenRouteShares(t, b) })
-	t.Run("RetryAfterIsTrue_S5", func(t *testing.T) { t.Parallel(); retryAfterIsTrue(t, b) })
-	t.Run("SpoiltWindowHeals_FS032", func(t *testing.T) { t.Parallel(); spoiltWindowHeals(t, b) })
-	t.Run("ClocksOfGatewaysDiffer", func(t *testing.T) { t.Parallel(); clocksDiffer(t, b) })
-	t.Run("SaleWindow_S4", func(t *testing.T) { t.Parallel(); saleWindowLimits(t, b) })
-	t.Run("SystemQuota_S4", func(t *testing.T) { systemQuota(t, b) })
+	b.each(t, "Limits", []namedTest{
+		{name: "UserWindowSlides_S5", run: userWindowSlides},
+		{name: "TokenRouteSharesTheWindow_S5", run: tokenRouteShares},
+		{name: "RetryAfterIsTrue_S5", run: retryAfterIsTrue},
+		{name: "SpoiltWindowHeals_FS032", run: spoiltWindowHeals},
+		{name: "ClocksOfGatewaysDiffer", run: clocksDiffer},
+		{name: "SaleWindow_S4", run: saleWindowLimits},
+		{name: "SystemQuota_S4", run: systemQuota, alone: true},
+	})
 }
 
 func limited(perUser int) func(e *env) {
@@ -208,7 +210,7 @@ func saleWindowLimits(t *testing.T, b Backend) {
 	e.stock("SP1", 95) // a limited request takes nothing
 	// A second store shares the window, as a second gateway does.
 	other := *e
-	other.s = stock.New(e.rdb, e.o)
+	other.s = e.b.Open(e.o)
 	other.outcome(other.reserve(u, "u", "SP1", 1), sale.ReserveSaleLimited)
 	// In one batch too; and the last unit behind a full window is not "sold out".
 	g := newEnv(t, b, func(e *env) { e.o.SalePerSecond = 2; e.a.Items[0].Total = 3 })

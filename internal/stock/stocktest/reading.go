@@ -11,21 +11,13 @@ import (
 )
 
 func testReading(t *testing.T, b Backend) {
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, b Backend)
-	}{
-		{"Results_S30", results},
-		{"ResultsOfUsers_S29", resultsOfUsers},
-		{"Occupied_S21", occupiedForRelay},
-		{"Live", live},
-		{"AuditAndRepair_R13", auditAndRepair},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, b)
-		})
-	}
+	b.each(t, "Reading", []namedTest{
+		{name: "Results_S30", run: results},
+		{name: "ResultsOfUsers_S29", run: resultsOfUsers},
+		{name: "Occupied_S21", run: occupiedForRelay},
+		{name: "Live", run: live},
+		{name: "AuditAndRepair_R13", run: auditAndRepair},
+	})
 }
 
 func results(t *testing.T, b Backend) {
@@ -110,7 +102,7 @@ func occupiedForRelay(t *testing.T, b Backend) {
 		t.Fatalf("%+v", got)
 	}
 	// Entries that are none cannot hide the others for ever.
-	e.must(e.rdb.ZAdd(e.ctx, e.key("occupied"), zs("ghost1", "ghost2", want[1].Token)...).Err())
+	e.must(e.keys.PutFirst(e.ctx, e.key("occupied"), "ghost1", "ghost2", want[1].Token))
 	list(e.now.Add(time.Hour), 3)
 	if got := list(e.now.Add(time.Hour), 3); len(got) != 3 {
 		t.Fatalf("%+v", got)
@@ -154,7 +146,7 @@ func live(t *testing.T, b Backend) {
 	if epoch, seq, err := e.s.RaiseSeq(e.ctx, none); epoch != 0 || seq != 0 || err != nil {
 		t.Fatal(epoch, seq, err)
 	}
-	if e.rdb.Exists(e.ctx, "seckill:{"+none+"}:meta").Val() != 0 {
+	if meta, err := e.keys.Hash(e.ctx, "seckill:{"+none+"}:meta"); err != nil || len(meta) > 0 {
 		t.Fatal("raising seq made a meta")
 	}
 }
@@ -172,15 +164,13 @@ func auditAndRepair(t *testing.T, b Backend) {
 		fmt.Sprint(a.Closed) != fmt.Sprint(map[string]sale.TokenState{done.Token: sale.TokenCommitted, back.Token: sale.TokenReleased}) {
 		t.Fatalf("%+v", a)
 	}
-	e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), 3, time.Hour).Err()) // a difference appears
+	e.spoil("stock:SP1", "3") // a difference appears
 	e.must(e.s.Repair(e.ctx, e.a.ID, a.Epoch, a.Seq, map[string]int64{"SP1": 8, "SP9": 4}))
 	e.stock("SP1", 8)
 	if e.raw("stock:SP9") != "" {
 		t.Fatal("a stock key was made")
 	}
-	if ttl := e.rdb.PTTL(e.ctx, e.key("stock:SP1")).Val(); ttl < 2*time.Hour {
-		t.Fatalf("TTL %v", ttl)
-	}
+	e.lasts("stock:SP1", 2*time.Hour, 1000*time.Hour)
 	if err := e.s.Repair(e.ctx, e.a.ID, a.Epoch, a.Seq, map[string]int64{"SP1": 1}); err == nil {
 		t.Fatal("the sale has moved, and the repair is written")
 	}
@@ -189,11 +179,11 @@ func auditAndRepair(t *testing.T, b Backend) {
 		t.Fatal("stock below zero is written")
 	}
 	epoch, seq := e.s.Position(e.a.ID)
-	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "rebuilding").Err())
+	e.must(e.keys.SetField(e.ctx, e.key("meta"), "state", "rebuilding"))
 	if err := e.s.Repair(e.ctx, e.a.ID, epoch, seq, map[string]int64{"SP1": 1}); !errors.Is(err, sale.ErrConflict) {
 		t.Fatalf("repair during a rebuild: %v", err)
 	}
-	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "live").Err())
+	e.must(e.keys.SetField(e.ctx, e.key("meta"), "state", "live"))
 	// Every script that changes the sale moves the position.
 	for name, change := range map[string]func(){
 		"reserve": func() { e.want(sale.ReserveAccepted) },

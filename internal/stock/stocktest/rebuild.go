@@ -3,6 +3,7 @@ package stocktest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,27 +12,19 @@ import (
 )
 
 func testRebuild(t *testing.T, b Backend) {
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, b Backend)
-	}{
-		{"FollowsTheSnapshot_S26_R10_R11", followsSnapshot},
-		{"OldDataIsGone_R10", oldDataIsGone},
-		{"OnlyThisEpochOpens_R10", onlyThisEpochOpens},
-		{"HigherVersionStays_R10", higherVersionStays},
-		{"ReplacedLeaderRemovesNothing_R17", replacedLeader},
-		{"LargeSnapshot", largeSnapshot},
-		{"RewindIsNoticed_R15_FS014", rewindIsNoticed},
-		{"NoFalseRewind_R15", noFalseRewind},
-		{"MetaFollowsTheEpoch_R17", metaFollowsEpoch},
-		{"PurgeTouchesNoOtherSale_S27", purgeTouchesNoOther},
-		{"RetentionPassed", retentionPassed},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, b)
-		})
-	}
+	b.each(t, "Rebuild", []namedTest{
+		{name: "FollowsTheSnapshot_S26_R10_R11", run: followsSnapshot},
+		{name: "OldDataIsGone_R10", run: oldDataIsGone},
+		{name: "OnlyThisEpochOpens_R10", run: onlyThisEpochOpens},
+		{name: "HigherVersionStays_R10", run: higherVersionStays},
+		{name: "ReplacedLeaderRemovesNothing_R17", run: replacedLeader},
+		{name: "LargeSnapshot", run: largeSnapshot},
+		{name: "RewindIsNoticed_R15_FS014", run: rewindIsNoticed},
+		{name: "NoFalseRewind_R15", run: noFalseRewind},
+		{name: "MetaFollowsTheEpoch_R17", run: metaFollowsEpoch},
+		{name: "PurgeTouchesNoOtherSale_S27", run: purgeTouchesNoOther},
+		{name: "RetentionPassed", run: retentionPassed},
+	})
 }
 
 // entry is a decided token of a snapshot.
@@ -102,7 +95,7 @@ func oldDataIsGone(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	r := e.accepted()
 	e.must(e.s.SetUserList(e.ctx, e.a.ID, "blocked", 77, true))
-	e.must(e.rdb.ZAdd(e.ctx, e.key("waitlist:SP1"), zs("5")...).Err())
+	e.must(e.keys.PutFirst(e.ctx, e.key("waitlist:SP1"), "5"))
 	e.a.Epoch = 2
 	e.must(e.s.BeginRebuild(e.ctx, e.a, 2))
 	names := e.allKeys()
@@ -162,10 +155,10 @@ func onlyThisEpochOpens(t *testing.T, b Backend) {
 	conflict("finish what is open", e.s.FinishRebuild(e.ctx, again, 3))
 	e.field(d.Token, "state", "released")
 	e.stock("SP1", 10)
-	if e.rdb.SIsMember(e.ctx, e.key("blocked"), 55).Val() {
+	if blocked, err := e.keys.Set(e.ctx, e.key("blocked")); err != nil || slices.Contains(blocked, "55") {
 		t.Fatal("a late rebuild changed a list")
 	}
-	e.must(e.rdb.Del(e.ctx, e.key("meta")).Err())
+	e.lose("meta")
 	conflict("finish without meta", e.s.FinishRebuild(e.ctx, snap(), 3))
 	if err := e.s.SetMeta(e.ctx, &e.a); !errors.Is(err, sale.ErrNotReady) {
 		t.Fatalf("meta without meta: %v", err)
@@ -198,19 +191,19 @@ func higherVersionStays(t *testing.T, b Backend) {
 func replacedLeader(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	e.accepted()
-	slow := &onScan{}
-	s := stock.New(hooked(t, b, slow), e.o)
-	slow.do = func() {
+	came := false
+	s := b.OpenSlow(t, e.o, func() {
+		came = true
 		e.a.Epoch = 3
 		e.warmUp(sale.Snapshot{})
 		e.accepted()
-	}
+	})
 	a := e.a
 	a.Epoch = 2
 	if err := s.BeginRebuild(e.ctx, a, 2); !errors.Is(err, sale.ErrConflict) || errors.Is(err, sale.ErrUncertain) {
 		t.Fatalf("%v", err)
 	}
-	if slow.do != nil {
+	if !came {
 		t.Fatal("nobody came between")
 	}
 	e.stock("SP1", 9)
@@ -234,8 +227,10 @@ func largeSnapshot(t *testing.T, b Backend) {
 	if len(users) != n {
 		t.Fatalf("%d participants", len(users))
 	}
-	if got := e.rdb.SCard(e.ctx, e.key("blocked")).Val(); got != n {
-		t.Fatalf("%d blocked", got)
+	blocked, err := e.keys.Set(e.ctx, e.key("blocked"))
+	e.must(err)
+	if len(blocked) != n {
+		t.Fatalf("%d blocked", len(blocked))
 	}
 	for i := range 3 {
 		e.outcome(e.reserve(int64(i+1), "x", "SP1", 1), sale.ReserveBlocked)
@@ -267,11 +262,11 @@ func rewindIsNoticed(t *testing.T, b Backend) {
 			}
 			switch loss {
 			case "seq":
-				e.must(e.rdb.HSet(e.ctx, e.key("meta"), "seq", 1).Err())
+				e.must(e.keys.SetField(e.ctx, e.key("meta"), "seq", "1"))
 			case "epoch":
-				e.must(e.rdb.HSet(e.ctx, e.key("meta"), "epoch", 3).Err())
+				e.must(e.keys.SetField(e.ctx, e.key("meta"), "epoch", "3"))
 			case "meta":
-				e.must(e.rdb.Del(e.ctx, e.key("meta")).Err())
+				e.lose("meta")
 			}
 			look(e)
 			look(e)
@@ -338,7 +333,7 @@ func purgeTouchesNoOther(t *testing.T, b Backend) {
 	near := newEnv(t, b, func(n *env) { n.a.ID = e.a.ID + "x" })
 	e.want(sale.ReserveAccepted)
 	near.want(sale.ReserveAccepted)
-	e.must(e.rdb.Set(e.ctx, e.key("from-a-later-version"), 1, time.Hour).Err())
+	e.spoil("from-a-later-version", "1")
 	e.must(e.s.Purge(e.ctx, e.a.ID))
 	if names := e.allKeys(); len(names) != 0 {
 		t.Fatalf("left: %v", names)
@@ -351,7 +346,7 @@ func purgeTouchesNoOther(t *testing.T, b Backend) {
 
 func retentionPassed(t *testing.T, b Backend) {
 	e := newEnv(t, b)
-	s := stock.New(e.rdb, stock.Options{Now: func() time.Time { return e.now.Add(48 * time.Hour) }})
+	s := b.Open(stock.Options{Now: func() time.Time { return e.now.Add(48 * time.Hour) }})
 	if err := s.BeginRebuild(e.ctx, e.a, 9); !errors.Is(err, sale.ErrWrongState) {
 		t.Fatalf("a rebuild of keys that are gone for good: %v", err)
 	}

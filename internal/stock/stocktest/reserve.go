@@ -9,31 +9,23 @@ import (
 )
 
 func testReserve(t *testing.T, b Backend) {
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, b Backend)
-	}{
-		{"AcceptedLeavesEverythingTogether_S6", acceptedLeavesEverything},
-		{"RepeatTakesNothing_S3_FS003", repeatTakesNothing},
-		{"TokenBelongsToItsUserAndRequest_FS019_FS020", tokenBelongsToItsRequest},
-		{"SecondTokenNamesTheFirst_S1", secondTokenNamesTheFirst},
-		{"SoldOutNeverBelowZero_S6", soldOutNeverBelowZero},
-		{"Window_FS010_FS033", saleWindow},
-		{"NeverWarmedUp_FS009", neverWarmedUp},
-		{"SpoiltStockIsNotReady_FS009", spoiltStockIsNotReady},
-		{"UserLists_S1", userLists},
-		{"UnknownItemAndQuantity_FS022", unknownItemAndQuantity},
-		{"BatchSeesItself", batchSeesItself},
-		{"LargeIdsAreExact_FS023", largeIDsAreExact},
-		{"MarkWithoutHashTakesNoSecondUnit", markWithoutHash},
-		{"NextSaleKnowsNoMarkOfThisOne_S2", nextSaleKnowsNoMark},
-		{"SpoiltTokenKeyHarmsOnlyItself_FS015", spoiltTokenKey},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, b)
-		})
-	}
+	b.each(t, "Reserve", []namedTest{
+		{name: "AcceptedLeavesEverythingTogether_S6", run: acceptedLeavesEverything},
+		{name: "RepeatTakesNothing_S3_FS003", run: repeatTakesNothing},
+		{name: "TokenBelongsToItsUserAndRequest_FS019_FS020", run: tokenBelongsToItsRequest},
+		{name: "SecondTokenNamesTheFirst_S1", run: secondTokenNamesTheFirst},
+		{name: "SoldOutNeverBelowZero_S6", run: soldOutNeverBelowZero},
+		{name: "Window_FS010_FS033", run: saleWindow},
+		{name: "NeverWarmedUp_FS009", run: neverWarmedUp},
+		{name: "SpoiltStockIsNotReady_FS009", run: spoiltStockIsNotReady},
+		{name: "UserLists_S1", run: userLists},
+		{name: "UnknownItemAndQuantity_FS022", run: unknownItemAndQuantity},
+		{name: "BatchSeesItself", run: batchSeesItself},
+		{name: "LargeIdsAreExact_FS023", run: largeIDsAreExact},
+		{name: "MarkWithoutHashTakesNoSecondUnit", run: markWithoutHash},
+		{name: "NextSaleKnowsNoMarkOfThisOne_S2", run: nextSaleKnowsNoMark},
+		{name: "SpoiltTokenKeyHarmsOnlyItself_FS015", run: spoiltTokenKey},
+	})
 }
 
 func acceptedLeavesEverything(t *testing.T, b Backend) {
@@ -61,9 +53,9 @@ func acceptedLeavesEverything(t *testing.T, b Backend) {
 			t.Errorf("%s is %q, want %q", name, h[name], want)
 		}
 	}
-	score, err := e.rdb.ZScore(e.ctx, e.key("occupied"), res.Token).Result()
+	line, err := e.keys.Line(e.ctx, e.key("occupied"))
 	e.must(err)
-	if int64(score) != e.now.UnixMilli() {
+	if score := line[res.Token]; int64(score) != e.now.UnixMilli() {
 		t.Errorf("outbox score %v", score)
 	}
 }
@@ -186,8 +178,8 @@ func neverWarmedUp(t *testing.T, b Backend) {
 	u := e.user()
 	e.outcome(e.reserve(u, "x", "SP1", 1), sale.ReserveNotReady)
 	e.takesPart(u, "")
-	if n := e.rdb.Exists(e.ctx, e.key("stock:SP1"), e.key("meta"), e.key("token:x"), e.key("occupied")).Val(); n != 0 {
-		t.Fatalf("%d keys appeared", n)
+	if e.there("stock:SP1", "meta", "token:x", "occupied") {
+		t.Fatalf("keys appeared: %v", e.allKeys())
 	}
 	e.a.Epoch = 2
 	e.must(e.s.BeginRebuild(e.ctx, e.a, 2))
@@ -199,23 +191,22 @@ func neverWarmedUp(t *testing.T, b Backend) {
 
 func spoiltStockIsNotReady(t *testing.T, b Backend) {
 	e := newEnv(t, b)
-	key := e.key("stock:SP1")
-	e.must(e.rdb.Del(e.ctx, key).Err())
+	e.lose("stock:SP1")
 	u := e.user()
 	e.outcome(e.reserve(u, "x", "SP1", 1), sale.ReserveNotReady)
 	e.takesPart(u, "")
-	if e.rdb.Exists(e.ctx, key).Val() != 0 {
+	if e.there("stock:SP1") {
 		t.Fatal("the stock key came back by itself")
 	}
 	for _, v := range []string{"", "abc", "1.5", "-1", "-0", "007", "1e3", " 5", "5 ", "0x10", "nan", "9999999999999999"} {
-		e.must(e.rdb.Set(e.ctx, key, v, time.Minute).Err())
+		e.spoil("stock:SP1", v)
 		e.want(sale.ReserveNotReady)
 		if got := e.raw("stock:SP1"); got != v {
 			t.Fatalf("spoilt stock %q was changed to %q", v, got)
 		}
 	}
-	e.must(e.rdb.Del(e.ctx, key).Err())
-	e.must(e.rdb.LPush(e.ctx, key, "5").Err())
+	e.lose("stock:SP1")
+	e.must(e.rdb.LPush(e.ctx, e.key("stock:SP1"), "5").Err())
 	e.want(sale.ReserveNotReady)
 	e.outcome(e.reserve(e.user(), "other", "SP2", 1), sale.ReserveAccepted) // the other item still sells
 	live, err := e.s.Live(e.ctx, []string{e.a.ID})
@@ -378,7 +369,7 @@ func markWithoutHash(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	u := e.user()
 	e.outcome(e.reserve(u, "a", "SP1", 1), sale.ReserveAccepted)
-	e.must(e.rdb.Del(e.ctx, e.key("token:a")).Err())
+	e.lose("token:a")
 	r := e.reserve(u, "a", "SP1", 1)
 	e.outcome(r, sale.ReserveParticipated)
 	if r.FirstToken != "a" {

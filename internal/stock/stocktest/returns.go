@@ -2,7 +2,6 @@ package stocktest
 
 import (
 	"testing"
-	"time"
 
 	"seckill/internal/sale"
 )
@@ -38,13 +37,13 @@ func returnWhileNotReady(t *testing.T, b Backend) {
 	d := order(e.accepted())
 	e.settle(d, sale.SettleDone)
 	for _, v := range []string{"x", "-1", "1.0"} {
-		e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), v, time.Hour).Err())
+		e.spoil("stock:SP1", v)
 		e.giveBack(d, sale.StatusCancelled, 2, sale.SettleNotYet)
 	}
 	// Closed for a rebuild, its keys not removed yet: what goes into the old stock would be lost.
-	e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), "7", time.Hour).Err())
+	e.spoil("stock:SP1", "7")
 	r := e.accepted()
-	e.must(e.rdb.HSet(e.ctx, e.key("meta"), "state", "rebuilding").Err())
+	e.must(e.keys.SetField(e.ctx, e.key("meta"), "state", "rebuilding"))
 	e.giveBack(d, sale.StatusCancelled, 2, sale.SettleNotYet)
 	e.settle(refusal(r, sale.ReasonInvalid), sale.SettleDone)
 	e.stock("SP1", 6)

@@ -9,29 +9,21 @@ import (
 )
 
 func testSettle(t *testing.T, b Backend) {
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, b Backend)
-	}{
-		{"OrderCommitsOnce_S9_R5", orderCommitsOnce},
-		{"RefusalGivesBackOnce_R6", refusalGivesBackOnce},
-		{"SoldOutAtTheDatabaseGivesNothingBack_R6", soldOutGivesNothingBack},
-		{"AlreadyParticipatedPointsToTheFirst_R7", participatedPointsToFirst},
-		{"RefusalLeavesTheMarkOfAnotherToken_R6", refusalLeavesOtherMark},
-		{"UnknownTokenIsWrittenBack_R15", unknownIsWrittenBack},
-		{"NoStockKeyIsMade_R10", noStockKeyIsMade},
-		{"ReturnOnlyAfterCommit_R5_FS002", returnOnlyAfterCommit},
-		{"ReturnWhileNotReady_R5", returnWhileNotReady},
-		{"VersionsOnlyGrow_R4", versionsOnlyGrow},
-		{"StatusWrittenBack_R8", statusWrittenBack},
-		{"EveryTransition_S9_S14", everyTransition},
-		{"LongBatches", longBatches},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, b)
-		})
-	}
+	b.each(t, "Settle", []namedTest{
+		{name: "OrderCommitsOnce_S9_R5", run: orderCommitsOnce},
+		{name: "RefusalGivesBackOnce_R6", run: refusalGivesBackOnce},
+		{name: "SoldOutAtTheDatabaseGivesNothingBack_R6", run: soldOutGivesNothingBack},
+		{name: "AlreadyParticipatedPointsToTheFirst_R7", run: participatedPointsToFirst},
+		{name: "RefusalLeavesTheMarkOfAnotherToken_R6", run: refusalLeavesOtherMark},
+		{name: "UnknownTokenIsWrittenBack_R15", run: unknownIsWrittenBack},
+		{name: "NoStockKeyIsMade_R10", run: noStockKeyIsMade},
+		{name: "ReturnOnlyAfterCommit_R5_FS002", run: returnOnlyAfterCommit},
+		{name: "ReturnWhileNotReady_R5", run: returnWhileNotReady},
+		{name: "VersionsOnlyGrow_R4", run: versionsOnlyGrow},
+		{name: "StatusWrittenBack_R8", run: statusWrittenBack},
+		{name: "EveryTransition_S9_S14", run: everyTransition},
+		{name: "LongBatches", run: longBatches},
+	})
 }
 
 // accepted reserves one unit of SP1 and returns the reservation.
@@ -128,9 +120,9 @@ func refusalLeavesOtherMark(t *testing.T, b Backend) {
 	e.settle(odd, sale.SettleDone)
 	e.stock("SP2", 5)
 	e.stock("SP1", 9)
-	e.must(e.rdb.Set(e.ctx, e.key("stock:SP1"), 10, time.Hour).Err())
+	e.spoil("stock:SP1", "10")
 	r := e.accepted()
-	e.must(e.rdb.Set(e.ctx, e.key(fmt.Sprintf("user:%d", r.UserID)), "newer", time.Hour).Err())
+	e.spoil(fmt.Sprintf("user:%d", r.UserID), "newer")
 	e.settle(refusal(r, sale.ReasonExpired), sale.SettleDone)
 	e.takesPart(r.UserID, "newer")
 	e.stock("SP1", 10)
@@ -168,9 +160,7 @@ func unknownIsWrittenBack(t *testing.T, b Backend) {
 	e.takesPart(v, "")
 	e.stock("SP1", 11) // the return above; the refusal of an unknown token gives nothing back
 	for _, token := range []string{"lost", "lost2"} {
-		if ttl := e.rdb.PTTL(e.ctx, e.key("token:"+token)).Val(); ttl <= 0 {
-			t.Errorf("token %s: TTL %v", token, ttl)
-		}
+		e.lasts("token:"+token, 0, 1000*time.Hour)
 	}
 	// An older epoch's token is no sign of a loss.
 	calm := newEnv(t, b, func(e *env) { e.a.Epoch = 5 })
@@ -185,7 +175,7 @@ func noStockKeyIsMade(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	r, ordered := e.accepted(), e.accepted()
 	e.settle(order(ordered), sale.SettleDone)
-	e.must(e.rdb.Del(e.ctx, e.key("stock:SP1")).Err())
+	e.lose("stock:SP1")
 	e.settle(refusal(r, sale.ReasonExpired), sale.SettleDone)
 	e.giveBack(order(ordered), sale.StatusClosed, 2, sale.SettleNotYet)
 	if e.raw("stock:SP1") != "" {
@@ -196,11 +186,9 @@ func noStockKeyIsMade(t *testing.T, b Backend) {
 	e.settle(order(r), sale.SettleUnknown)
 	e.giveBack(order(r), sale.StatusClosed, 2, sale.SettleNotYet)
 	for _, rest := range []string{"token:" + r.Token, fmt.Sprintf("user:%d", r.UserID), "participants"} {
-		if ttl := e.rdb.PTTL(e.ctx, e.key(rest)).Val(); ttl < 23*time.Hour || ttl > 25*time.Hour {
-			t.Errorf("%s: TTL %v", rest, ttl)
-		}
+		e.lasts(rest, 23*time.Hour, 25*time.Hour)
 	}
-	if n := e.rdb.Exists(e.ctx, e.key("meta"), e.key("stock:SP1")).Val(); n != 0 {
+	if e.there("meta", "stock:SP1") {
 		t.Fatal("meta or stock was made")
 	}
 }
@@ -257,9 +245,7 @@ func statusWrittenBack(t *testing.T, b Backend) {
 	if !ok || r != paid {
 		t.Fatalf("%+v, want %+v", r, paid)
 	}
-	if ttl := e.rdb.PTTL(e.ctx, e.key("token:p")).Val(); ttl <= 0 {
-		t.Fatalf("TTL %v", ttl)
-	}
+	e.lasts("token:p", 0, 1000*time.Hour)
 	e.stock("SP1", 10)
 }
 

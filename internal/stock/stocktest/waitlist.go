@@ -11,23 +11,15 @@ import (
 )
 
 func testWaitlist(t *testing.T, b Backend) {
-	for _, test := range []struct {
-		name string
-		run  func(t *testing.T, b Backend)
-	}{
-		{"ReturnedUnitGoesToTheHead_S24_R12", returnedUnitGoesToHead},
-		{"EachUnitIsPromotedOnce_R12", eachUnitOnce},
-		{"WaiterWhoTakesPartIsSkipped_R12", participantIsSkipped},
-		{"NobodyWaits_S24", nobodyWaits},
-		{"PromotionKnowsTheSale_R5", promotionKnowsTheSale},
-		{"UnsoldUnitsAreTakenBack_S39", unsoldTakenBack},
-		{"ForgedSettleTouchesNothing_FS020", forgedSettleTouchesNothing},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			test.run(t, b)
-		})
-	}
+	b.each(t, "Waitlist", []namedTest{
+		{name: "ReturnedUnitGoesToTheHead_S24_R12", run: returnedUnitGoesToHead},
+		{name: "EachUnitIsPromotedOnce_R12", run: eachUnitOnce},
+		{name: "WaiterWhoTakesPartIsSkipped_R12", run: participantIsSkipped},
+		{name: "NobodyWaits_S24", run: nobodyWaits},
+		{name: "PromotionKnowsTheSale_R5", run: promotionKnowsTheSale},
+		{name: "UnsoldUnitsAreTakenBack_S39", run: unsoldTakenBack},
+		{name: "ForgedSettleTouchesNothing_FS020", run: forgedSettleTouchesNothing},
+	})
 }
 
 // closedOrder is an order of SP1 that was settled and then closed in the database.
@@ -186,7 +178,7 @@ func promotionKnowsTheSale(t *testing.T, b Backend) {
 	unknown.Token = "unknown." + e.a.ID
 	e.promote(unknown, sale.SettleNotYet)
 	r := e.closedOrder(1)
-	e.must(e.rdb.Del(e.ctx, e.key("stock:SP1")).Err())
+	e.lose("stock:SP1")
 	e.promote(r, sale.SettleNotYet)
 	if err := e.s.JoinWaitlist(e.ctx, "NOSUCHSALE", "SP1", []sale.Waiter{{UserID: 1, JoinedAt: e.now}}); !errors.Is(err, sale.ErrNotReady) {
 		t.Errorf("join of an unknown sale: %v", err)
@@ -215,7 +207,7 @@ func unsoldTakenBack(t *testing.T, b Backend) {
 		t.Errorf("more than is left: %v", err)
 	}
 	e.stock("SP1", 6)
-	e.must(e.rdb.Set(e.ctx, e.key("stock:SP2"), "x", 0).Err())
+	e.spoil("stock:SP2", "x")
 	if err := e.s.TakeBack(e.ctx, e.a.ID, "SP2", 1); !errors.Is(err, sale.ErrNotReady) {
 		t.Errorf("no usable stock: %v", err)
 	}
