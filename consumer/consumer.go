@@ -53,6 +53,9 @@ type Config struct {
 	FindRate         bool // without a fixed rate: measure what the database takes, and stay 20 % below it; on by default in the program
 	MinRatePerSecond int  // finding never goes below this; default 50
 	PaceBurst        int  // messages let through at once; default 500
+
+	BacklogMin    int64         // from so many messages waiting here a backlog is explained; default 1000
+	BacklogWindow time.Duration // over which arrivals and commits are counted; default 5 s
 }
 
 // WithDefaults fills what is not set.
@@ -78,6 +81,12 @@ func (c Config) WithDefaults() Config {
 	if c.PaceBurst <= 0 {
 		c.PaceBurst = 500
 	}
+	if c.BacklogMin <= 0 {
+		c.BacklogMin = 1000
+	}
+	if c.BacklogWindow <= 0 {
+		c.BacklogWindow = 5 * time.Second
+	}
 	return c
 }
 
@@ -91,6 +100,7 @@ type Consumer struct {
 	numbers OrderNumbers
 	metrics *metrics
 	pace    *pacer
+	backlog *backlog
 	log     *slog.Logger
 	stop    <-chan struct{} // closed when retries must end
 	step    func(name string)
@@ -131,15 +141,16 @@ func New(cfg Config, d Deps) *Consumer {
 	}
 	cfg = cfg.WithDefaults()
 	pace := newPacer(cfg, d.Share, time.Now)
+	waiting := newBacklog(cfg, d.Lag, time.Now, d.Log)
 	return &Consumer{
-		cfg: cfg, pace: pace, ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
-		metrics: newMetrics(d.Metrics, d.Lag, pace.rateNow), log: d.Log, stop: d.Stop, step: d.Step, genuine: d.Genuine,
+		cfg: cfg, pace: pace, backlog: waiting, ledger: d.Ledger, stock: d.Stock, tell: d.Announcer, dead: d.DeadLetters, numbers: d.Numbers,
+		metrics: newMetrics(d.Metrics, d.Lag, pace.rateNow, waiting.report), log: d.Log, stop: d.Stop, step: d.Step, genuine: d.Genuine,
 	}
 }
 
 // Handle finishes a batch of one partition. It returns nil only when every delivery is decided, settled and told, or
 // parked; failures are retried whole, in place, until the consumer stops (S20, FS-046).
-func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
+func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) (err error) {
 	pending := make([]sale.Pending, 0, len(batch))
 	for _, d := range batch {
 		if d.Malformed == nil && !c.genuine(d.Token, d.UserID) {
@@ -159,6 +170,8 @@ func (c *Consumer) Handle(ctx context.Context, batch []sale.Delivery) error {
 	if err := c.hold(ctx, len(pending)); err != nil {
 		return err
 	}
+	end := c.backlog.begin(len(pending)) // without the pace, which is no slowness
+	defer func() { end(err == nil) }()
 	c.step("fetched")
 	decisions, err := c.decide(ctx, pending, batch)
 	if err != nil {

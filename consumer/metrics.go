@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -17,7 +18,7 @@ type metrics struct {
 	dead    *prometheus.CounterVec
 }
 
-func newMetrics(reg prometheus.Registerer, lag func() map[int]int64, pace func() float64) *metrics {
+func newMetrics(reg prometheus.Registerer, lag func() map[int]int64, pace func() float64, waiting func() backlogReport) *metrics {
 	m := &metrics{
 		batch: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "seckill_commit_batch_size", Help: "Messages decided in one transaction.",
@@ -38,6 +39,7 @@ func newMetrics(reg prometheus.Registerer, lag func() map[int]int64, pace func()
 	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "seckill_commit_rate", Help: "Orders a second this process may commit; 0 without a limit.",
 	}, pace))
+	reg.MustRegister(backlogCollector{waiting})
 	if lag != nil {
 		reg.MustRegister(lagCollector{lag: lag})
 	}
@@ -67,4 +69,41 @@ func (l lagCollector) Collect(ch chan<- prometheus.Metric) {
 	for p, n := range l.lag() {
 		ch <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, float64(n), strconv.Itoa(p))
 	}
+}
+
+var (
+	drainDesc = prometheus.NewDesc("seckill_backlog_drain_seconds",
+		"Time until nothing waits in the partitions owned here, if arrivals and commits stay as they are; 0 without a backlog, +Inf while it grows.", nil, nil)
+	causeDesc = prometheus.NewDesc("seckill_backlog_cause",
+		"1 for what the present backlog comes from: burst, more arrives than is committed; slow_commits, batches take longer than they use to.", []string{"cause"}, nil)
+	arrivalDesc = prometheus.NewDesc("seckill_arrivals_per_second", "Messages that came into the partitions owned here.", nil, nil)
+	handledDesc = prometheus.NewDesc("seckill_handled_per_second", "Messages decided, settled and told here.", nil, nil)
+)
+
+// backlogCollector reads the report when it is scraped (S41).
+type backlogCollector struct{ report func() backlogReport }
+
+func (b backlogCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- drainDesc
+	ch <- causeDesc
+	ch <- arrivalDesc
+	ch <- handledDesc
+}
+
+func (b backlogCollector) Collect(ch chan<- prometheus.Metric) {
+	r := b.report()
+	drain := r.drain.Seconds()
+	if r.drain == math.MaxInt64 {
+		drain = math.Inf(1)
+	}
+	ch <- prometheus.MustNewConstMetric(drainDesc, prometheus.GaugeValue, drain)
+	for _, cause := range []string{causeBurst, causeSlow} {
+		is := 0.0
+		if r.cause == cause {
+			is = 1
+		}
+		ch <- prometheus.MustNewConstMetric(causeDesc, prometheus.GaugeValue, is, cause)
+	}
+	ch <- prometheus.MustNewConstMetric(arrivalDesc, prometheus.GaugeValue, r.arrivals)
+	ch <- prometheus.MustNewConstMetric(handledDesc, prometheus.GaugeValue, r.commits)
 }
