@@ -77,7 +77,7 @@ func TestShardOfIsXXHash64OfTheDecimalUserID(t *testing.T) {
 	}
 }
 
-// FS-084: a message that comes again or late never undoes a newer one, whether that still waits or was given before.
+// R4, FS-084: a message that comes again or late never undoes a newer one, whether that still waits or was given before.
 func TestFS084_OlderVersionNeverFollowsNewer(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})

@@ -114,8 +114,9 @@ func newRedis(c RedisConfig) redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs: c.Addrs, IsClusterMode: c.Cluster || len(c.Addrs) > 1, Username: c.Username, Password: c.Password, DB: c.DB,
 		PoolSize: c.PoolSize, ContextTimeoutEnabled: true, DisableIdentity: true,
-		// The client's own retries repeat scripts that are idempotent by token, so they are harmless (FS-013).
-		MaxRetries: 3, DialTimeout: 2 * time.Second, ReadTimeout: c.CallTimeout, WriteTimeout: c.CallTimeout,
+		// A call whose answer is lost is sent again by the client itself. That is harmless: every script leaves after two runs
+		// what it leaves after one (FS-013, TestEveryScriptMayRunTwice in internal/stock). CallTimeout bounds it all.
+		MaxRetries: 3, MaxRedirects: 3, DialTimeout: 2 * time.Second, ReadTimeout: c.CallTimeout, WriteTimeout: c.CallTimeout,
 		PoolTimeout:              c.CallTimeout,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

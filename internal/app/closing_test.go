@@ -35,7 +35,7 @@ func TestUnpaidOrderCloses(t *testing.T) {
 	}
 }
 
-// S22: a sale that is over becomes settled once nothing is undecided, unpaid or on its way.
+// S22, R16: a sale that is over becomes settled once nothing is undecided, unpaid or on its way.
 func TestSaleSettles(t *testing.T) {
 	t.Parallel()
 	s := theShop

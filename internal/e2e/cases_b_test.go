@@ -34,6 +34,7 @@ func moreCases() []struct {
 		{"S19 the commit path speaks to three back ends only", testCommitPathPeers},
 		{"S9 each change is logged, and the log outlives Redis", testStoryOutlivesRedis},
 		{"S22 everything is settled after the end, with a backlog", testSettledWithBacklog},
+		{"R17 the leader dies and another takes over", testLeaderDies},
 		{"FS-036 Redis is slow and the pool small", testSlowRedis},
 		{"FS-061 consumers stop while others join", testConsumerStops},
 		{"FS-044 a gateway stops in the middle of publishing", testStopWhilePublishing},
@@ -410,6 +411,37 @@ func (s *stack) openSaleWith(stock int64, ends time.Time, payWithin string) stri
 	}
 	s.everyGatewayKnows(id)
 	return id
+}
+
+// R17: of two reconcilers one leads. It is killed, and the other leads within ten seconds and does its work; the first one
+// comes back and waits.
+func testLeaderDies(t *testing.T, s *stack) {
+	s.start("reconciler", "reconciler2")
+	leads := func(name string) bool { return s.procs[name].metric(t, "seckill_leader") == 1 }
+	if !leads("reconciler1") || leads("reconciler2") {
+		t.Fatalf("leading: %v and %v", leads("reconciler1"), leads("reconciler2"))
+	}
+	killed := time.Now()
+	s.procs["reconciler1"].kill()
+	eventually(t, 10*time.Second, "the other leads", func() (bool, string) { return leads("reconciler2"), "" })
+	took := time.Since(killed)
+	s.relaunch("reconciler1")
+	s.ready(s.procs["reconciler1"])
+	id := s.openSale(5) // a warm-up is the leader's work
+	b := s.newBuyer(30_790, "gateway1", id)
+	if b.buy(t.Context(), id); b.status != http.StatusAccepted {
+		t.Errorf("%d %s", b.status, b.code)
+	}
+	s.balanced(id, 5, 1)
+	if leads("reconciler1") || !leads("reconciler2") {
+		t.Errorf("leading: %v and %v", leads("reconciler1"), leads("reconciler2"))
+	}
+	t.Logf("led again after %v", took.Round(time.Millisecond))
+	if _, err := s.procs["reconciler2"].stop(); err != nil {
+		t.Error(err)
+	}
+	delete(s.procs, "reconciler2")
+	eventually(t, 10*time.Second, "the first leads again", func() (bool, string) { return leads("reconciler1"), "" })
 }
 
 // slowLine is a TCP forwarder that holds everything back for a while.

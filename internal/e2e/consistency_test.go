@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// FS-005, S21: the gateway dies between the deduct and the publish. The reservation stays held and is enqueued by the
+// FS-005, S21, R3: the gateway dies between the deduct and the publish. The reservation stays held and is enqueued by the
 // relay within its documented time; nothing is lost and the user has an order.
 func TestGatewayDiesBeforePublish(t *testing.T) {
 	s := newStack(t, options{env: []string{"SECKILL_RECONCILER_RELAY_AFTER=2s"}})
@@ -109,7 +109,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	s.balanced(id, 400, int64(orders))
 }
 
-// FS-014: a failover rewinds the counter after everything was sold: the database refuses the surplus, which is told, and
+// FS-014, R6: a failover rewinds the counter after everything was sold: the database refuses the surplus, which is told, and
 // the rewind is noticed.
 func TestRewoundCounterSellsNothingTwice(t *testing.T) {
 	s := newStack(t, options{})

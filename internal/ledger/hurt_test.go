@@ -271,7 +271,7 @@ func TestDeadConnectionsAreReplaced(t *testing.T) {
 	s.check(20)
 }
 
-// FS-055: the link is cut right after COMMIT was sent: applied, not applied, and not known even to the proxy.
+// FS-055, R1, R7: the link is cut right after COMMIT was sent: applied, not applied, and not known even to the proxy.
 // The same batch again finds what stands; there is one order, and what was committed stays.
 func TestUnknownCommit(t *testing.T) {
 	t.Parallel()

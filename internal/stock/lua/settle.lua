@@ -1,4 +1,4 @@
--- settle.lua: carry decisions of the database over to the tokens of one sale (R1, R4-R7).
+-- settle.lua: carry decisions of the database over to the tokens of one sale (R1, R4, R5, R6, R7).
 --
 -- KEYS  1 meta   2 occupied   3 participants
 --       then m stock keys, then for every decision its participation mark and its token hash
