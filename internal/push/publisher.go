@@ -14,8 +14,9 @@ const maxPerMessage = 64
 
 // Publisher sends results and live state. It is safe for concurrent use.
 type Publisher struct {
-	rdb    redis.UniversalClient
-	shards int
+	rdb     redis.UniversalClient
+	shards  int
+	sharded bool // results go by SPUBLISH, to the node of the channel's slot
 }
 
 // NewPublisher makes a Publisher for that many hub shards, DefaultShards when it is not positive. The client stays
@@ -24,7 +25,17 @@ func NewPublisher(rdb redis.UniversalClient, shards int) *Publisher {
 	if shards <= 0 {
 		shards = DefaultShards
 	}
-	return &Publisher{rdb: rdb, shards: shards}
+	_, cluster := rdb.(*redis.ClusterClient)
+	return &Publisher{rdb: rdb, shards: shards, sharded: cluster}
+}
+
+// publish tells a shard, as the subscriber of this package listens.
+func (p *Publisher) publish(ctx context.Context, pipe redis.Pipeliner, shard int, message []byte) {
+	if p.sharded {
+		pipe.SPublish(ctx, resultChannel(shard), message)
+	} else {
+		pipe.Publish(ctx, resultChannel(shard), message)
+	}
 }
 
 // Results tells results to the shards of their users: one message a shard (more above 64 results), all in one pipeline.
@@ -43,7 +54,7 @@ func (p *Publisher) Results(ctx context.Context, rs []sale.UserResult) error {
 	for shard, of := range byShard {
 		for from := 0; from < len(of); from += maxPerMessage {
 			part := of[from:min(from+maxPerMessage, len(of))]
-			pipe.Publish(ctx, resultChannel(shard), appendMessage(make([]byte, 0, 32+300*len(part)), part))
+			p.publish(ctx, pipe, shard, appendMessage(make([]byte, 0, 32+300*len(part)), part))
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
@@ -65,7 +76,7 @@ func (p *Publisher) Places(ctx context.Context, ps []sale.Place) error {
 	pipe := p.rdb.Pipeline()
 	for shard, of := range byShard {
 		for from := 0; from < len(of); from += maxPerMessage {
-			pipe.Publish(ctx, resultChannel(shard), appendPlaces(of[from:min(from+maxPerMessage, len(of))]))
+			p.publish(ctx, pipe, shard, appendPlaces(of[from:min(from+maxPerMessage, len(of))]))
 		}
 	}
 	if _, err := pipe.Exec(ctx); err != nil {

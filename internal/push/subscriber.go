@@ -3,10 +3,11 @@ package push
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,32 +70,27 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Subscriber listens to channels over one connection and keeps that connection up.
+// Subscriber listens to channels and keeps its connections up. On a Redis it has one for all channels. On a Redis Cluster
+// the results of each shard have one of their own: they are sharded channels (SSUBSCRIBE), each at home on the node of its
+// slot, so that a result crosses no link between nodes.
 //
 // It uses go-redis' PubSub at its lowest level. PubSub.Channel drops messages silently after a minute of blocking,
 // and its health check writes pings without waiting for the answer, so that a link that swallows everything stays in
 // use until TCP gives up.
 type Subscriber struct {
-	rdb    redis.UniversalClient
-	o      Options
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	done   sync.WaitGroup
-	events chan event
-	wake   chan struct{}
-	heard  atomic.Bool // anything since the last tick of the watchdog
+	rdb     redis.UniversalClient
+	o       Options
+	sharded bool
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+	events  chan event
+	wake    chan struct{}
 
-	// wishes is held while a wish is noted and sent, so that the server gets the wishes for a channel in the order in
-	// which they were noted. It is taken before mu.
-	wishes sync.Mutex
-
-	mu       sync.Mutex
-	conn     *redis.PubSub       // nil between two connections
-	channels map[string]struct{} // wanted
-	allLive  bool                // wanted: the live channels of all sales
-	active   map[string]struct{} // confirmed by the server on this connection
-	fresh    map[string]struct{} // confirmed, or lossy: handlers are still to be told
-	dropped  int
+	mu      sync.Mutex
+	links   map[string]*link    // by the channel they are for; "": for all others
+	fresh   map[string]struct{} // confirmed, or lossy: handlers are still to be told
+	dropped int
 }
 
 // event is one message.
@@ -103,21 +99,45 @@ type event struct{ channel, payload string }
 // NewSubscriber makes a Subscriber and starts it. Close ends it. The client stays the caller's to close.
 func NewSubscriber(rdb redis.UniversalClient, o Options) *Subscriber {
 	o.setDefaults()
+	_, cluster := rdb.(*redis.ClusterClient)
 	s := &Subscriber{
-		rdb: rdb, o: o, events: make(chan event, o.ChannelSize), wake: make(chan struct{}, 1),
-		channels: make(map[string]struct{}), active: make(map[string]struct{}), fresh: make(map[string]struct{}),
+		rdb: rdb, o: o, sharded: cluster, events: make(chan event, o.ChannelSize), wake: make(chan struct{}, 1),
+		links: make(map[string]*link), fresh: make(map[string]struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.done.Add(2)
-	go s.dispatch()
-	go s.keepConnected()
+	s.done.Go(s.dispatch)
+	s.linkFor("")
 	return s
 }
 
-// Close ends the connection and waits for the handlers to return.
+// linkFor is the connection that carries a channel, made when there is none yet.
+func (s *Subscriber) linkFor(channel string) *link {
+	name := ""
+	if _, results := shardOfChannel(channel); results && s.sharded {
+		name = channel
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.links[name]
+	if l == nil {
+		l = &link{s: s, sharded: name, channels: make(map[string]struct{}), active: make(map[string]struct{})}
+		s.links[name] = l
+		if s.ctx.Err() == nil {
+			s.done.Go(l.keepConnected)
+		}
+	}
+	return l
+}
+
+// Close ends the connections and waits for the handlers to return.
 func (s *Subscriber) Close() error {
-	s.cancel()
-	s.drop(nil)
+	s.mu.Lock()
+	s.cancel() // with the lock, so that no link is made afterwards
+	links := slices.Collect(maps.Values(s.links))
+	s.mu.Unlock()
+	for _, l := range links {
+		l.drop(nil)
+	}
 	s.done.Wait()
 	return nil
 }
@@ -125,12 +145,12 @@ func (s *Subscriber) Close() error {
 // Subscribe asks for the results of a shard. It returns once the wish is noted; OnSubscribed follows when the server
 // has confirmed it, now or after a reconnect.
 func (s *Subscriber) Subscribe(ctx context.Context, shard int) error {
-	return s.want(ctx, resultChannel(shard))
+	return s.linkFor(resultChannel(shard)).want(ctx, resultChannel(shard))
 }
 
 // Unsubscribe ends the results of a shard. A message already received may still be delivered.
 func (s *Subscriber) Unsubscribe(ctx context.Context, shard int) error {
-	return s.unwant(ctx, resultChannel(shard))
+	return s.linkFor(resultChannel(shard)).unwant(ctx, resultChannel(shard))
 }
 
 // SubscribeLive asks for the live state of one sale.
@@ -138,81 +158,27 @@ func (s *Subscriber) SubscribeLive(ctx context.Context, activityID string) error
 	if !sale.ValidID(activityID) {
 		return fmt.Errorf("subscribe live state: %w", sale.ErrBadID)
 	}
-	return s.want(ctx, liveChannel(activityID))
+	return s.linkFor(liveChannel(activityID)).want(ctx, liveChannel(activityID))
 }
 
 // UnsubscribeLive ends the live state of one sale.
 func (s *Subscriber) UnsubscribeLive(ctx context.Context, activityID string) error {
-	return s.unwant(ctx, liveChannel(activityID))
+	return s.linkFor(liveChannel(activityID)).unwant(ctx, liveChannel(activityID))
 }
 
 // SubscribeAllLive asks for the live state of every sale. Together with SubscribeLive a state comes twice.
 func (s *Subscriber) SubscribeAllLive(ctx context.Context) error {
-	s.wishes.Lock()
-	defer s.wishes.Unlock()
-	s.mu.Lock()
-	s.allLive = true
-	conn := s.conn
-	s.mu.Unlock()
-	return s.send(ctx, conn, func(ctx context.Context) error { return conn.PSubscribe(ctx, livePattern) })
+	return s.linkFor(livePattern).wantAllLive(ctx)
 }
 
 // Subscribed reports whether the server has confirmed a shard's channel on the present connection.
 func (s *Subscriber) Subscribed(shard int) bool {
+	channel := resultChannel(shard)
+	l := s.linkFor(channel)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.active[resultChannel(shard)]
+	_, ok := l.active[channel]
 	return ok
-}
-
-func (s *Subscriber) want(ctx context.Context, channel string) error {
-	s.wishes.Lock()
-	defer s.wishes.Unlock()
-	s.mu.Lock()
-	s.channels[channel] = struct{}{}
-	conn := s.conn
-	s.mu.Unlock()
-	return s.send(ctx, conn, func(ctx context.Context) error { return conn.Subscribe(ctx, channel) })
-}
-
-func (s *Subscriber) unwant(ctx context.Context, channel string) error {
-	s.wishes.Lock()
-	defer s.wishes.Unlock()
-	s.mu.Lock()
-	delete(s.channels, channel)
-	delete(s.active, channel)
-	delete(s.fresh, channel)
-	conn := s.conn
-	s.mu.Unlock()
-	return s.send(ctx, conn, func(ctx context.Context) error { return conn.Unsubscribe(ctx, channel) })
-}
-
-// send sends one wish on a connection. If that fails, the connection is given up and the next one starts with all
-// wishes, so the caller need not try again.
-func (s *Subscriber) send(ctx context.Context, conn *redis.PubSub, do func(ctx context.Context) error) error {
-	if s.ctx.Err() != nil {
-		return fmt.Errorf("subscriber: %w", s.ctx.Err())
-	}
-	if conn == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.CallTimeout)
-	defer cancel()
-	if err := do(ctx); err != nil {
-		s.report(fmt.Errorf("subscribe: %w", err))
-		s.drop(conn)
-	}
-	return nil
-}
-
-// drop closes a connection if it is still the present one; nil means whichever is.
-func (s *Subscriber) drop(conn *redis.PubSub) {
-	s.mu.Lock()
-	present := s.conn
-	s.mu.Unlock()
-	if present != nil && (conn == nil || conn == present) {
-		_ = present.Close() // ends the Receive of keepConnected
-	}
 }
 
 func (s *Subscriber) report(err error) {
@@ -223,7 +189,6 @@ func (s *Subscriber) report(err error) {
 
 // dispatch calls the handlers.
 func (s *Subscriber) dispatch() {
-	defer s.done.Done()
 	// While the handlers are behind, telling of losses after every message would only make it worse.
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
