@@ -23,6 +23,7 @@ func (g *Gateway) toolRoutes(only func(handler) handler) []routeDef {
 		{"admin_dead_letter", split("/admin/v1/dead-letters/*"), get(g.getDeadLetter)},
 		{"admin_dead_replay", split("/admin/v1/dead-letters/*/replay"), post(g.replayDeadLetter)},
 		{"admin_dead_discard", split("/admin/v1/dead-letters/*/discard"), post(g.discardDeadLetter)},
+		{"admin_presence", split("/admin/v1/presence"), get(g.presence)},
 		{"admin_refunds", split("/admin/v1/refunds"), get(g.listRefunds)},
 		{"admin_stock", split("/admin/v1/activities/*/stock"), post(g.changeStock)},
 		{"admin_audit", split("/admin/v1/activities/*/audit"), post(g.auditOnly)},

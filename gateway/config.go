@@ -132,6 +132,8 @@ type Ledger interface {
 // Announcer tells users of results.
 type Announcer interface {
 	Results(ctx context.Context, rs []sale.UserResult) error
+	// Presences is who is connected to each pusher.
+	Presences(ctx context.Context, now time.Time) ([]sale.Presence, error)
 }
 
 // Users verifies who is asking.

@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"seckill/internal/push"
+	"seckill/internal/sale"
 	"seckill/pusher"
 )
 
@@ -35,6 +37,34 @@ func (a *App) startPusher(_ context.Context) error {
 		return fmt.Errorf("%w: %w", ErrUsage, err)
 	}
 	ln := a.listeners[RolePusher]
-	a.background("pusher", func(ctx context.Context) error { return p.Run(ctx, ln, a.cfg.StopGrace) })
+	a.background("pusher", func(ctx context.Context) error {
+		go a.tellPresence(ctx, p)
+		return p.Run(ctx, ln, a.cfg.StopGrace)
+	})
 	return nil
+}
+
+// tellPresence tells who is connected to a pusher until ctx ends.
+func (a *App) tellPresence(ctx context.Context, p *pusher.Pusher) {
+	tell := func() {
+		here := p.Presence()
+		err := a.publisher.TellPresence(ctx, sale.Presence{
+			Node: a.cfg.Node, Sockets: here.Sockets, Users: here.Users, Viewers: here.Viewers, At: time.Now(),
+		})
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("pusher: presence", "err", err)
+		}
+	}
+	tick := time.NewTicker(push.PresenceEvery)
+	defer tick.Stop()
+	for tell(); ; tell() {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			defer cancel()
+			_ = a.publisher.ForgetPresence(last, a.cfg.Node) // or it is old soon
+			return
+		case <-tick.C:
+		}
+	}
 }
