@@ -39,6 +39,7 @@ type Config struct {
 	QueueBytes           int // waiting for one socket; default 64 KiB
 	SendBufferBytes      int // kernel's send buffer of a socket, so that a slow one is noticed; default 64 KiB
 
+	SubscriberQueue      int           // messages of Redis waiting for the hub; more are dropped, and what they told is read; default 8,192
 	SubscribeWait        time.Duration // a new socket waits so long for its shard's subscription; default 3 s
 	UnsubscribeAfter     time.Duration // a shard or sale without a client stays subscribed so long; default 5 s
 	StoreTimeout         time.Duration // of one read from Redis or the database; default 2 s
@@ -75,6 +76,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.QueueMessages, 64)
 	def(&c.QueueBytes, 64<<10)
 	def(&c.SendBufferBytes, 64<<10)
+	def(&c.SubscriberQueue, 8192)
 	def(&c.SubscribeWait, 3*time.Second)
 	def(&c.UnsubscribeAfter, 5*time.Second)
 	def(&c.StoreTimeout, 2*time.Second)

@@ -100,7 +100,7 @@ export class SeckillClient {
     });
     this.#waitlist = new Waitlist({ ...shared, result: () => this.result, onChange: (p) => this.#emitter.emit('waitlist', p) });
     this.#link = new Link({
-      getToken: o.getToken, WebSocket: o.WebSocket, timers: o.timers, random: o.random, now: o.now, onSignIn, onServerTime,
+      getToken: o.getToken, WebSocket: o.WebSocket, fetch: o.fetch, timers: o.timers, random: o.random, now: o.now, onSignIn, onServerTime,
       url: () => `${this.#pushUrl()}/v1/ws?activity=${encodeURIComponent(o.activityId)}`,
       awaiting: () => undecided(this.result),
       visible: () => !o.page?.document.hidden,

@@ -23,10 +23,15 @@ func (a *App) startPusher(_ context.Context) error {
 		// The page of the gateway in this process may connect. Browsers name it by whichever of these was typed.
 		cfg.Origins = ownOrigins(addr)
 	}
+	step := failpoint(RolePusher)
 	p, err := pusher.New(cfg, pusher.Deps{
 		Subscriber: func(h *pusher.Handler) pusher.Subscriber {
+			onResults := h.OnResults
+			if step != nil {
+				onResults = func(shard int, rs []sale.UserResult) { step("arrived"); h.OnResults(shard, rs) }
+			}
 			return push.NewSubscriber(a.rdb, push.Options{
-				OnResults: h.OnResults, OnPlaces: h.OnPlaces, OnLive: h.OnLive, OnSubscribed: h.OnSubscribed, OnDropped: h.OnDropped,
+				ChannelSize: cfg.SubscriberQueue, OnResults: onResults, OnPlaces: h.OnPlaces, OnLive: h.OnLive, OnSubscribed: h.OnSubscribed, OnDropped: h.OnDropped,
 				OnError: func(err error) { a.log.Warn("pusher: subscription", "err", err) },
 			})
 		},

@@ -1,5 +1,9 @@
-/** One WebSocket to a pusher, kept up: opened again after a loss, found out when dead, given up when that is asked. */
+/**
+ * One connection to a pusher, kept up: opened again after a loss, found out when dead, given up when that is asked. It is a
+ * WebSocket, or, where those do not get through, an event stream.
+ */
 
+import { EventStream } from './stream.js';
 import { around, fullJitter, subjectOf } from './util.js';
 
 const SYNC_WAIT_MS = 5_000; // for the answer to a sync on an open socket
@@ -10,6 +14,7 @@ const RESTART_BASE_MS = 5_000; // first window after a restart of the server, wh
 const CAP_MS = 30_000;
 const TOO_MANY_MS = 120_000; // until the user may have closed other tabs
 const QUIET_MS = 35_000; // silence after which the socket is tried
+const SOCKET_TRIES = 2; // attempts with a WebSocket that came to nothing, before a stream has its turn
 const WAITING_QUIET_MS = 5_000; // the same while a decision is awaited; doubles up to QUIET_MS
 
 /** Close codes of the API. */
@@ -23,6 +28,8 @@ export class Link {
   #socket = null;
   #up = false;
   #attempt = 0;
+  #failed = 0; // attempts in a row that came to nothing
+  #streams = false; // the present connection is a stream, or the last was
   #syncSentAt = 0;
   #quietRounds = 0;
   #timers = { retry: null, deadline: null, stable: null, quiet: null };
@@ -32,7 +39,8 @@ export class Link {
    * @param {object} o
    * @param {() => string} o.url of the pusher, with the query but without u
    * @param {() => (string|null|Promise<string|null>)} o.getToken
-   * @param {typeof WebSocket|undefined} o.WebSocket
+   * @param {typeof WebSocket|undefined|null} o.WebSocket undefined: streams only; null: neither
+   * @param {typeof fetch} o.fetch for streams
    * @param {{set: Function, clear: Function}} o.timers
    * @param {() => number} o.random
    * @param {() => number} o.now
@@ -55,13 +63,13 @@ export class Link {
 
   /** Whether there is any use in waiting for the socket. */
   get possible() {
-    return !this.#stopped && Boolean(this.#o.WebSocket);
+    return !this.#stopped && this.#o.WebSocket !== null;
   }
 
   start() {
     if (!this.#stopped) return;
     this.#stopped = false;
-    this.#attempt = 0;
+    this.#attempt = this.#failed = 0;
     this.#open();
   }
 
@@ -87,7 +95,7 @@ export class Link {
   async #open() {
     this.#clear('retry');
     const { WebSocket } = this.#o;
-    if (!WebSocket || this.#socket) return;
+    if (WebSocket === null || this.#socket) return;
     const placeholder = (this.#socket = {}); // one attempt at a time, also while the token is fetched
     const token = await Promise.resolve(this.#o.getToken()).catch(() => null);
     if (this.#socket !== placeholder) return;
@@ -97,7 +105,9 @@ export class Link {
     let socket;
     try {
       const user = subjectOf(token);
-      socket = new WebSocket(this.#o.url() + (user && `&u=${user}`), ['seckill.v1', `bearer.${token}`]);
+      const to = [this.#o.url() + (user && `&u=${user}`), ['seckill.v1', `bearer.${token}`]];
+      this.#streams = this.#nextIsStream();
+      socket = this.#streams ? new EventStream(...to, this.#o.fetch) : new WebSocket(...to);
     } catch {
       return this.#lost(0); // a policy of the page, or a wrong address
     }
@@ -105,6 +115,14 @@ export class Link {
     this.#set('deadline', () => this.#lost(0), OPEN_WAIT_MS);
     socket.onmessage = (event) => this.#socket === socket && this.#receive(event.data);
     socket.onclose = (event) => this.#socket === socket && this.#lost(event.code);
+    if (this.#streams) socket.onalive = () => this.#socket === socket && this.#listen();
+  }
+
+  /** A stream that works is kept; when sockets come to nothing, each has its turn. */
+  #nextIsStream() {
+    if (!this.#o.WebSocket) return true;
+    if (this.#failed === 0) return this.#streams;
+    return this.#failed >= SOCKET_TRIES && !this.#streams;
   }
 
   #receive(data) {
@@ -125,6 +143,7 @@ export class Link {
     this.#syncSentAt = 0;
     if (this.#up) return;
     this.#up = true;
+    this.#failed = 0;
     this.#set('stable', () => (this.#attempt = 0), STABLE_MS);
     this.#o.onUp();
   }
@@ -154,6 +173,7 @@ export class Link {
 
   /** The socket is gone, or is given up. */
   #lost(code) {
+    if (!this.#up) this.#failed++;
     this.#drop(code === 0 ? 4000 : 1000);
     if (this.#stopped) return;
     this.#o.onDown(code);
@@ -181,7 +201,7 @@ export class Link {
     this.#syncSentAt = 0;
     for (const name of ['deadline', 'stable', 'quiet']) this.#clear(name);
     if (!socket?.close) return;
-    socket.onmessage = socket.onclose = null;
+    socket.onmessage = socket.onclose = socket.onalive = null;
     try {
       socket.close(code);
     } catch {
