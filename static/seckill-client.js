@@ -9,7 +9,8 @@
  * It tells what happens by events:
  *   state   the Activity, whenever it or its stock changes
  *   result  a Result of any sale of the user, each version once, never an older one after a newer one
- *   link    'socket' (pushed), 'polling' (asked for), 'offline' (no server is reached)
+ *   link    'socket' (pushed: by a WebSocket, or an event stream), 'polling' (asked for, held where that gets through),
+ *           'offline' (no server is reached)
  *   waitlist {commodityId, position}: the user's place in line; 0: no longer in it
  *   retry   {code, delayMs, attempt}: a purchase is tried again, with the same request token
  *   signin  the token is missing, wrong or expired: get another and call start()
@@ -34,6 +35,7 @@ export { SeckillError, stateAt, takesPart, undecided };
 /** @typedef {import('./client/waitlist.js').Place} Place */
 
 const BOUGHT_MS = 2_000; // after a purchase, until its result is asked for
+const HOLD_MS = 20_000; // a gateway holds an answer so long, while the result is awaited without a socket
 const STOCK_POLL_MS = 3_000; // of a sale that is on
 const CALM_POLL_MS = 15_000; // of one that is not
 const SOCKET_GRACE_MS = 1_000; // for the socket to tell the state before it is asked for
@@ -56,6 +58,8 @@ export class SeckillClient {
   #reached = null;
   #started = false;
   #checkedAt = 0;
+  #held = null; // ends the wait for an answer that a gateway holds
+  #mayHold = true; // the last such wait was not cut off by something on the way
   #gap = false; // something was missed: the sale is read again once the socket is up
   #signedOut = false; // the token was refused, and start has not been called since
   #loops;
@@ -171,6 +175,7 @@ export class SeckillClient {
     this.#started = false;
     this.#unwatch();
     this.#link.stop();
+    this.#held?.abort();
     this.#purchase.stop();
     for (const loop of Object.values(this.#loops)) loop.stop();
   }
@@ -182,6 +187,7 @@ export class SeckillClient {
     this.#checkedAt = now;
     this.#purchase.wake();
     this.#link.check();
+    this.#held?.abort(); // it may hang on a network that is gone
     this.#loops.activity.now();
     this.#loops.result.now();
   }
@@ -335,9 +341,14 @@ export class SeckillClient {
   async #pollResult(standing) {
     if (!(await this.#signedIn())) return null;
     let wait = null;
+    const held = !this.#link.up && this.#mayHold ? new AbortController() : null;
+    this.#held = held;
     try {
-      await readStanding(standing);
+      await readStanding({ ...standing, hold: held ? { ms: HOLD_MS, signal: held.signal } : undefined });
+      this.#mayHold = true;
     } catch (err) {
+      if (err.code === 'stopped') return this.#link.up ? null : 0;
+      if (held && err.temporary) this.#mayHold = false; // asked for without a hold the next time
       if (err.code === 'unauthenticated' || err.code === 'signed_out') return null;
       if (!err.temporary && err.code !== 'not_found') this.#emitter.emit('error', err);
       wait = err.retryAfterMs ?? 0;
@@ -360,6 +371,7 @@ export class SeckillClient {
 
   /** The socket tells from now on. What it does not tell, such as changed times, is read once after a gap. */
   #pushed() {
+    this.#held?.abort();
     this.#tellLink();
     for (const loop of Object.values(this.#loops)) loop.stop();
     if (this.#gap) this.#loops.activity.in(this.#o.random() * SPREAD_MS);

@@ -45,9 +45,10 @@ export class Api {
    * Makes one request and returns the decoded answer, or throws a SeckillError.
    * @param {string} method
    * @param {string} path
-   * @param {{body?: object, anonymous?: boolean}} [how]
+   * @param {{body?: object, anonymous?: boolean, hold?: {ms: number, signal: AbortSignal}}} [how] hold: the server may keep
+   *   the answer back for so long, and nobody may want it any more: then the error has the code stopped
    */
-  async call(method, path, { body, anonymous = false } = {}) {
+  async call(method, path, { body, anonymous = false, hold } = {}) {
     const o = this.#options;
     const headers = { Accept: 'application/json' };
     if (!anonymous) {
@@ -60,7 +61,7 @@ export class Api {
     }
     if (body) headers['Content-Type'] = 'application/json';
     const sentAt = o.now();
-    const { response, text } = await this.#attempt(method, path, headers, body);
+    const { response, text } = await this.#attempt(method, path, headers, body, hold);
     const answer = parse(text);
     o.onReach(true);
     if (answer?.serverTime) o.onServerTime(sentAt, o.now(), answer.serverTime);
@@ -73,10 +74,12 @@ export class Api {
   }
 
   /** The request and the whole answer, within one deadline. */
-  async #attempt(method, path, headers, body) {
+  async #attempt(method, path, headers, body, hold) {
     const o = this.#options;
     const abort = new AbortController();
-    const timer = o.timers.set(() => abort.abort(), TIMEOUT_MS);
+    const timer = o.timers.set(() => abort.abort(), TIMEOUT_MS + (hold?.ms ?? 0));
+    const stopped = () => abort.abort();
+    hold?.signal.addEventListener('abort', stopped);
     try {
       const response = await o.fetch(o.baseUrl + path, {
         method,
@@ -88,10 +91,12 @@ export class Api {
       });
       return { response, text: await response.text() };
     } catch (err) {
+      if (hold?.signal.aborted) throw new SeckillError('stopped', 'the answer is not wanted any more');
       o.onReach(false);
       throw new SeckillError('network', String(err?.message ?? err), { status: 0 });
     } finally {
       o.timers.clear(timer);
+      hold?.signal.removeEventListener('abort', stopped);
     }
   }
 }

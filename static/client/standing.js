@@ -8,16 +8,18 @@ const ORDER_POLL_MS = 5_000; // of an order that waits for its payment
 const IDLE_POLL_MS = 10_000; // of a user without a request, and of one in the waitlist
 
 /**
- * Reads the request under way, else whatever the server knows of the user in this sale.
- * @param {{api: import('./http.js').Api, activityId: string, results: import('./results.js').Results,
+ * Reads the request under way, else whatever the server knows of the user in this sale. With hold, the server answers about a
+ * request under way when it is decided, or after that time (long polling).
+ * @param {{hold?: {ms: number, signal: AbortSignal}, api: import('./http.js').Api, activityId: string, results: import('./results.js').Results,
  *   purchase: import('./purchase.js').Purchase, waitlist: import('./waitlist.js').Waitlist}} o
  */
-export async function readStanding({ api, activityId, results, purchase, waitlist }) {
+export async function readStanding({ hold, api, activityId, results, purchase, waitlist }) {
   const known = results.of(activityId);
   const token = undecided(known) ? known.requestToken : await purchase.open();
   if (token) {
     try {
-      results.apply(await api.call('GET', `/v1/results/${token}`));
+      const query = hold ? `?wait=${hold.ms / 1000}s` : '';
+      results.apply(await api.call('GET', `/v1/results/${token}${query}`, { hold }));
       return;
     } catch (err) {
       if (err.code !== 'not_found') throw err;

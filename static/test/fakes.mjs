@@ -70,12 +70,14 @@ export class FakeServer {
     };
   }
 
-  fetch = async (url, { method, body, headers }) => {
+  fetch = async (url, { method, body, headers, signal }) => {
     const key = `${method} ${new URL(url).pathname}`;
-    this.log.push({ key, body: body && JSON.parse(body), authorization: headers.Authorization });
+    this.log.push({ key, search: new URL(url).search, body: body && JSON.parse(body), authorization: headers.Authorization });
     if (this.down) throw new TypeError('failed to fetch');
     const answer = this.answers[key];
-    return answer ? await answer(body && JSON.parse(body)) : problem(404, 'not_found');
+    if (!answer) return problem(404, 'not_found');
+    const ended = new Promise((_, reject) => signal?.addEventListener('abort', () => reject(new DOMException('aborted', 'AbortError'))));
+    return Promise.race([answer(body && JSON.parse(body)), ended]);
   };
 
   /** The requests made to a path. */
