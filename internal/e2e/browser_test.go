@@ -66,6 +66,7 @@ func TestBrowser(t *testing.T) {
 		{"S23 cancel asks first", testPageCancel},
 		{"S24 S33 a unit that comes back shows to who waited, without a click", testPageWaitlist},
 		{"S33 sockets blocked, polling tells", testPagePolling},
+		{"S28 sockets blocked, an event stream tells", testPageStream},
 		{"FS-088 five clicks send one request", testPageClicks},
 		{"FS-088 the same on a phone", testPageTaps},
 		{"FS-088 after a network error the same request again", testPageRetry},
@@ -221,6 +222,25 @@ func testPagePolling(t *testing.T, s *shop) {
 	b.status("paid")
 	if b.asked("GET /v1/results/") == 0 || b.asked("POST /v1/activities/") == 0 || len(b.frames) > 0 {
 		t.Error("the result did not come by polling")
+	}
+}
+
+// testPageStream is a page on a network that lets no WebSocket through: what a socket would have told, a stream tells.
+func testPageStream(t *testing.T, s *shop) {
+	_, path := s.sells(5)
+	b := open(t, s.browser, s.page, path, before(`window.WebSocket = class {
+		constructor() { setTimeout(() => this.onclose?.({ code: 1006 }), 10); }
+		send() {}
+		close() {}
+	}`))
+	b.signIn(someone())
+	b.link("socket")
+	b.click(buyNow)
+	b.status("pending_payment")
+	b.click("#panel .pay")
+	b.status("paid")
+	if b.asked("GET /v1/sse") == 0 || b.asked("GET /v1/results/") > 0 || len(b.frames) > 0 {
+		t.Error("the result did not come by the stream")
 	}
 }
 
