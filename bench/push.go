@@ -30,6 +30,7 @@ type PushOptions struct {
 	Idle      time.Duration // from the last connect until memory is read; two rounds of pings are 50 s
 	Rate      int           // results a second, in all, while latency is measured
 	For       time.Duration // how long at that rate, and then how long at full speed; 0: not measured
+	Restart   bool          // at the end, kill a pusher and start it again
 	Log       io.Writer     // progress
 }
 
@@ -46,6 +47,7 @@ type PushReport struct {
 	CPUPerPushAtMost   time.Duration
 	Published, Lost    int64 // results, and those that did not arrive
 	SocketsLost        int64
+	BackAfterRestart   time.Duration // from the kill of a pusher until all its sockets have been told their state by the next
 }
 
 const (
@@ -62,6 +64,7 @@ type pushBench struct {
 	out     *push.Publisher
 	servers []*process
 	workers []*worker
+	dir     string
 	sent    int64
 	report  PushReport
 }
@@ -79,10 +82,10 @@ func Push(ctx context.Context, o PushOptions) (PushReport, error) {
 		return b.report, fmt.Errorf("bench: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	b.dir = dir
 	defer b.stop()
 	for _, step := range []func(context.Context) error{
-		func(ctx context.Context) error { return b.startServers(ctx, dir) },
-		b.connect, b.atRate, b.atMost, b.settle,
+		b.startServers, b.connect, b.atRate, b.atMost, b.settle, b.restart,
 	} {
 		if err := step(ctx); err != nil {
 			return b.report, err
@@ -104,25 +107,16 @@ func (b *pushBench) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.o.Log, format+"\n", args...)
 }
 
-func (b *pushBench) startServers(ctx context.Context, dir string) error {
+func (b *pushBench) startServers(ctx context.Context) error {
 	addrs, err := freePorts(b.o.Processes)
 	if err != nil {
 		return err
 	}
-	dsn := filepath.Join(dir, "bench.db")
-	if err := makeSale(ctx, dsn); err != nil {
+	if err := makeSale(ctx, database(b.dir)); err != nil {
 		return err
 	}
 	for _, addr := range addrs {
-		path, args := b.o.Program, []string{
-			"pusher", "--pusher-addr", addr, "--set", "redis.addrs=" + b.o.Redis, "--set", "database.driver=sqlite",
-			"--set", "database.dsn=" + dsn, "--set", "auth.jwtSecret=" + string(b.secret), "--set", "log.level=warn",
-			"--set", "pusher.maxSocketsPerAddress=" + strconv.Itoa(socketsPerAddress),
-		}
-		if b.o.Floor != "" {
-			path, args = b.o.Floor, []string{"-addr", addr, "-redis", b.o.Redis, "-secret", string(b.secret)}
-		}
-		p, err := start(ctx, path, nil, addr, args...)
+		p, err := b.startServer(ctx, addr)
 		if err != nil {
 			return err
 		}
@@ -131,6 +125,20 @@ func (b *pushBench) startServers(ctx context.Context, dir string) error {
 	time.Sleep(time.Second)
 	return nil
 }
+
+func (b *pushBench) startServer(ctx context.Context, addr string) (*process, error) {
+	path, args := b.o.Program, []string{
+		"pusher", "--pusher-addr", addr, "--set", "redis.addrs=" + b.o.Redis, "--set", "database.driver=sqlite",
+		"--set", "database.dsn=" + database(b.dir), "--set", "auth.jwtSecret=" + string(b.secret), "--set", "log.level=warn",
+		"--set", "pusher.maxSocketsPerAddress=" + strconv.Itoa(socketsPerAddress),
+	}
+	if b.o.Floor != "" {
+		path, args = b.o.Floor, []string{"-addr", addr, "-redis", b.o.Redis, "-secret", string(b.secret)}
+	}
+	return start(ctx, path, nil, addr, args...)
+}
+
+func database(dir string) string { return filepath.Join(dir, "bench.db") }
 
 // makeSale makes a database with one sale that is on.
 func makeSale(ctx context.Context, dsn string) error {
@@ -323,6 +331,37 @@ func (b *pushBench) settle(context.Context) error {
 	}
 	b.report.Published, b.report.Lost = b.sent, b.sent-got
 	b.say("%d published, %d lost, %d sockets lost", b.sent, b.report.Lost, b.report.SocketsLost)
+	return nil
+}
+
+// restart kills a pusher, starts it again, and waits for its sockets.
+func (b *pushBench) restart(ctx context.Context) error {
+	if !b.o.Restart {
+		return nil
+	}
+	old, began := b.servers[0], time.Now()
+	_ = old.cmd.Process.Kill()
+	_ = old.cmd.Wait()
+	next, err := b.startServer(ctx, old.addr)
+	if err != nil {
+		return err
+	}
+	b.servers[0] = next
+	ready := time.Since(began)
+	want := int64(b.o.Sockets / b.o.Processes)
+	for synced := int64(0); synced < want; {
+		time.Sleep(20 * time.Millisecond)
+		r, err := b.workers[0].ask("count")
+		if err != nil {
+			return err
+		}
+		if synced = r.Synced; time.Since(began) > 2*time.Minute {
+			return fmt.Errorf("bench: %d of %d sockets came back", synced, want)
+		}
+	}
+	b.report.BackAfterRestart = time.Since(began)
+	b.say("a pusher killed: ready again after %v, all its %d sockets told their state after %v", ready.Round(time.Millisecond), want,
+		b.report.BackAfterRestart.Round(time.Millisecond))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strconv"
@@ -38,6 +39,7 @@ type pushReport struct {
 	Took      time.Duration          `json:"took,omitempty"`      // to connect and sync them all
 	Received  int64                  `json:"received,omitempty"`  // results since the start
 	Lost      int64                  `json:"lost,omitempty"`      // sockets that ended
+	Synced    int64                  `json:"synced,omitempty"`    // sockets that have been told their state
 	Error     string                 `json:"error,omitempty"`
 	Latency   *hdrhistogram.Snapshot `json:"latency,omitempty"` // microseconds, since the last report
 }
@@ -50,6 +52,7 @@ type pushWorker struct {
 	dialer   websocket.Dialer
 	received atomic.Int64
 	lost     atomic.Int64
+	synced   atomic.Int64
 
 	mu      sync.Mutex
 	latency *hdrhistogram.Histogram
@@ -82,7 +85,7 @@ func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		return fmt.Errorf("answer: %w", err)
 	}
 	for lines.Scan() {
-		r := pushReport{Received: w.received.Load(), Lost: w.lost.Load()}
+		r := pushReport{Received: w.received.Load(), Lost: w.lost.Load(), Synced: w.synced.Load()}
 		if lines.Text() == "report" {
 			w.mu.Lock()
 			r.Latency = w.latency.Export()
@@ -97,15 +100,15 @@ func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 }
 
 // connectAll opens all sockets, some at a time, and returns when each has been told its state.
-func (w *pushWorker) connectAll(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
+func (w *pushWorker) connectAll(life context.Context) error {
+	ctx, cancel := context.WithCancelCause(life)
 	defer cancel(nil)
 	next := make(chan int)
 	var dialers sync.WaitGroup
 	for range w.job.Dialers {
 		dialers.Go(func() {
 			for i := range next {
-				if err := w.connect(ctx, i); err != nil {
+				if err := w.connect(life, i); err != nil {
 					cancel(fmt.Errorf("socket %d: %w", i, err))
 				}
 			}
@@ -143,7 +146,10 @@ func (w *pushWorker) connect(ctx context.Context, i int) error {
 		return err
 	}
 	synced := make(chan error, 1)
-	go w.listen(conn, synced)
+	go func() {
+		w.listen(conn, synced)
+		w.comeBack(ctx, i)
+	}()
 	select {
 	case err := <-synced:
 		return err
@@ -156,17 +162,16 @@ func (w *pushWorker) connect(ctx context.Context, i int) error {
 func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) {
 	defer func() { _ = conn.Close() }()
 	buf := make([]byte, 0, 512)
+	told := false
 	for {
 		_, r, err := conn.NextReader()
 		if err != nil {
-			w.lost.Add(1)
-			synced <- err
+			w.end(told, synced, err)
 			return
 		}
 		b := bytes.NewBuffer(buf[:0])
 		if _, err := b.ReadFrom(r); err != nil {
-			w.lost.Add(1)
-			synced <- err
+			w.end(told, synced, err)
 			return
 		}
 		buf = b.Bytes()
@@ -184,10 +189,32 @@ func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) {
 			_ = w.latency.RecordValue(min(max(1, (now-due)/1000), time.Minute.Microseconds()))
 			w.mu.Unlock()
 		case bytes.HasPrefix(buf, []byte(`{"type":"synced"`)):
-			select {
-			case synced <- nil:
-			default:
+			if !told {
+				told = true
+				w.synced.Add(1)
+				synced <- nil
 			}
+		}
+	}
+}
+
+// end is the end of a socket.
+func (w *pushWorker) end(told bool, synced chan<- error, err error) {
+	w.lost.Add(1)
+	if told {
+		w.synced.Add(-1)
+	} else {
+		synced <- err
+	}
+}
+
+// comeBack connects a lost socket again as the JavaScript client does: after anything between nothing and a window that
+// doubles.
+func (w *pushWorker) comeBack(ctx context.Context, i int) {
+	for window := time.Second; ctx.Err() == nil; window = min(2*window, 30*time.Second) {
+		time.Sleep(time.Duration(rand.Int64N(int64(window))))
+		if w.connect(ctx, i) == nil {
+			return
 		}
 	}
 }

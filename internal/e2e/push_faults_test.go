@@ -169,6 +169,16 @@ func (p *pushTest) visit(i int) {
 
 func newPushTest(t *testing.T, rounds int) *pushTest {
 	t.Helper()
+	p := newPushStack(t, rounds)
+	p.start("pusher", "pusher1")
+	p.fleet = newFleet(t, p.procs["pusher1"].addr, pushSale(0).ID, fleetUsers)
+	p.fleet.allSynced(60 * time.Second)
+	return p
+}
+
+// newPushStack is a Redis and a database file with the sales of some rounds.
+func newPushStack(t *testing.T, rounds int) *pushTest {
+	t.Helper()
 	s := &stack{t: t, owner: t, mu: &sync.Mutex{}, procs: map[string]*proc{}}
 	s.redis = testenv.OwnRedis(t, testenv.RedisOptions{AOF: true})
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr, MaxRetries: -1})
@@ -205,9 +215,6 @@ func newPushTest(t *testing.T, rounds int) *pushTest {
 			t.Fatal(err)
 		}
 	}
-	s.start("pusher", "pusher1")
-	p.fleet = newFleet(t, s.procs["pusher1"].addr, pushSale(0).ID, fleetUsers)
-	p.fleet.allSynced(60 * time.Second)
 	return p
 }
 
