@@ -239,7 +239,7 @@ func testPageStream(t *testing.T, s *shop) {
 	b.status("pending_payment")
 	b.click("#panel .pay")
 	b.status("paid")
-	if b.asked("GET /v1/sse") == 0 || b.asked("GET /v1/results/") > 0 || len(b.frames) > 0 {
+	if b.asked("GET http://"+s.procs["pusher1"].addr+"/v1/sse") == 0 || b.asked("GET /v1/results/") > 0 || len(b.frames) > 0 {
 		t.Error("the result did not come by the stream")
 	}
 }
