@@ -15,6 +15,8 @@ import (
 type broker struct {
 	w     *World
 	parts []*partition
+	// consumer makes what handles the batches of a member. Default: the product's consumer.
+	consumer func(m *member) func(context.Context, []sale.Delivery) error
 }
 
 type partition struct {
@@ -26,7 +28,7 @@ type partition struct {
 }
 
 func newBroker(w *World, n int) *broker {
-	b := &broker{w: w}
+	b := &broker{w: w, consumer: w.newConsumer}
 	for range n {
 		b.parts = append(b.parts, &partition{})
 	}
@@ -169,7 +171,7 @@ func (b *broker) assign(i int, in time.Duration) {
 // rebalance gives a partition to a consumer, perhaps another one. The old owner does not know until it commits.
 func (b *broker) rebalance(i int) {
 	part, w := b.parts[i], b.w
-	members := slices.DeleteFunc(slices.Clone(w.procs), func(p *proc) bool { return p.role != "consumer" })
+	members := slices.DeleteFunc(slices.Clone(w.procs), func(p *proc) bool { return p.role != "consumer" || p.leaving })
 	if len(members) == 0 {
 		b.assign(i, 200*time.Millisecond)
 		return
@@ -178,8 +180,8 @@ func (b *broker) rebalance(i int) {
 	part.generation++
 	w.logf("partition %d belongs to %s, generation %d, from offset %d", i, part.owner.name, part.generation, part.committed)
 	m := &member{b: b, p: part.owner, part: i, generation: part.generation, next: part.committed}
-	m.handle = w.newConsumer(m)
-	go m.serve()
+	m.handle = b.consumer(m)
+	m.p.loops.Go(m.serve)
 }
 
 // member is the loop of package queue that serves one partition in one generation.
@@ -200,7 +202,7 @@ func (m *member) serve() {
 	part := m.b.parts[m.part]
 	for {
 		var batch []sale.Delivery
-		ready := func() bool { return int64(len(part.log)) > m.next || part.generation != m.generation }
+		ready := func() bool { return int64(len(part.log)) > m.next || part.generation != m.generation || m.p.leaving }
 		err := m.p.callWhen(ctx, blocking, "fetch", tag, ready, func() error {
 			batch = m.fetch(part)
 			return nil
@@ -246,12 +248,15 @@ func (m *member) leave(ctx context.Context, part *partition, tag string) {
 	})
 }
 
-// fetch takes the next messages; none when the generation is over.
+// fetch takes the next messages; none when the generation is over, or the member leaves.
 func (m *member) fetch(part *partition) []sale.Delivery {
-	if part.generation != m.generation {
+	if part.generation != m.generation || m.p.leaving {
 		return nil
 	}
 	end := min(int64(len(part.log)), m.next+1+int64(m.b.w.rng.IntN(3)))
+	if m.p.fetches > 0 {
+		end = min(end, m.next+m.p.fetches)
+	}
 	var batch []sale.Delivery
 	for off := m.next; off < end; off++ {
 		batch = append(batch, sale.Delivery{Pending: sale.Pending{Reservation: part.log[off], Partition: m.part, Offset: off}})

@@ -84,6 +84,11 @@ type proc struct {
 	cancel context.CancelFunc
 	dead   atomic.Bool
 	died   chan struct{} // closed after that
+
+	// Of a consumer.
+	loops   sync.WaitGroup // one for each partition and generation
+	leaving bool           // takes no more messages
+	fetches int64          // messages in one batch at most; 0: the broker's choice
 }
 
 // spawn makes a process; its goroutines end when it dies.

@@ -17,9 +17,39 @@ import (
 	"seckill/internal/sale"
 )
 
-// Run runs the suite against these brokers. Every test makes topics and groups of its own.
-func Run(t *testing.T, brokers []string) {
-	tests := map[string]func(*testing.T, queue.Options){
+// Topics reads a topic and its group, as *queue.Topics does.
+type Topics interface {
+	Ensure(ctx context.Context) error
+	EndOffsets(ctx context.Context) (map[int]int64, error)
+	Committed(ctx context.Context) (map[int]int64, error)
+}
+
+// Producer publishes, as *queue.Producer does.
+type Producer interface {
+	Publish(ctx context.Context, rs []sale.Reservation) []error
+	Close() error
+}
+
+// Member is one of the group, as *queue.Group is.
+type Member interface {
+	Run(ctx context.Context, handle queue.Handler)
+}
+
+// Backend makes the parts of one broker.
+type Backend struct {
+	Topics   func(o queue.Options) Topics
+	Producer func(o queue.Options) Producer
+	Member   func(o queue.Options) Member
+}
+
+// with is what a test works with: options of topics and a group that are its own, and who makes the parts.
+type with struct {
+	queue.Options
+	b Backend
+}
+
+func tests() map[string]func(*testing.T, with) {
+	return map[string]func(*testing.T, with){
 		"S10 FS-043 first publish to fresh topics is read":  testFirstPublish,
 		"FS-042 one key keeps partition and order":          testOrderPerKey,
 		"FS-046 an unfinished batch comes again":            testUnfinishedComesAgain,
@@ -32,14 +62,41 @@ func Run(t *testing.T, brokers []string) {
 		"FS-037 an idle publish does not wait a second":     testIdlePublish,
 		"FS-049 members come and go, nothing is missed":     testChurn,
 	}
-	for name, test := range tests {
+}
+
+// Run runs the suite against these brokers. Every test makes topics and groups of its own.
+func Run(t *testing.T, brokers []string) {
+	b := Backend{
+		Topics:   func(o queue.Options) Topics { return queue.NewTopics(o) },
+		Producer: func(o queue.Options) Producer { return queue.NewProducer(o) },
+		Member:   func(o queue.Options) Member { return queue.NewGroup(o) },
+	}
+	for name, test := range tests() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			id := fmt.Sprintf("t%d", time.Now().UnixNano())
-			test(t, queue.Options{
+			test(t, with{queue.Options{
 				Brokers: brokers, OrdersTopic: id + ".orders", DeadTopic: id + ".dead", ResultsTopic: id + ".results", Group: id,
 				PublishTimeout: 15 * time.Second, // the suite shares its broker and the machine
-			})
+			}, b})
+		})
+	}
+}
+
+// RunCore runs the suite on a stand-in that is no broker and models a part of one. around runs each test, with a backend
+// for it alone. notModelled names each test that is left out, with what is missing; the test is skipped and says so.
+func RunCore(t *testing.T, around func(t *testing.T, test func(t *testing.T, b Backend)), notModelled map[string]string) {
+	for name := range notModelled {
+		if tests()[name] == nil {
+			t.Errorf("%q is to be left out and is no test", name)
+		}
+	}
+	for name, test := range tests() {
+		t.Run(name, func(t *testing.T) {
+			if why, ok := notModelled[name]; ok {
+				t.Skip("not modelled: " + why)
+			}
+			around(t, func(t *testing.T, b Backend) { test(t, with{queue.Options{}, b}) })
 		})
 	}
 }
@@ -51,9 +108,9 @@ func reservation(n int64) sale.Reservation {
 	}
 }
 
-func ensure(t *testing.T, o queue.Options) *queue.Topics {
+func ensure(t *testing.T, o with) Topics {
 	t.Helper()
-	topics := queue.NewTopics(o)
+	topics := o.b.Topics(o.Options)
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if err := topics.Ensure(ctx); err != nil {
@@ -62,13 +119,13 @@ func ensure(t *testing.T, o queue.Options) *queue.Topics {
 	return topics
 }
 
-func producer(t *testing.T, o queue.Options) *queue.Producer {
-	p := queue.NewProducer(o)
+func producer(t *testing.T, o with) Producer {
+	p := o.b.Producer(o.Options)
 	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
-func publish(t *testing.T, p *queue.Producer, from, to int64) {
+func publish(t *testing.T, p Producer, from, to int64) {
 	t.Helper()
 	var rs []sale.Reservation
 	for n := from; n < to; n++ {
@@ -81,7 +138,7 @@ func publish(t *testing.T, p *queue.Producer, from, to int64) {
 	}
 }
 
-func testFirstPublish(t *testing.T, o queue.Options) {
+func testFirstPublish(t *testing.T, o with) {
 	ensure(t, o)
 	publish(t, producer(t, o), 1, 101)
 	s := newSink(100)
@@ -95,7 +152,7 @@ func testFirstPublish(t *testing.T, o queue.Options) {
 	}
 }
 
-func testOrderPerKey(t *testing.T, o queue.Options) {
+func testOrderPerKey(t *testing.T, o with) {
 	o.Partitions = 8
 	ensure(t, o)
 	p := producer(t, o)
@@ -135,7 +192,7 @@ func testOrderPerKey(t *testing.T, o queue.Options) {
 	}
 }
 
-func testUnfinishedComesAgain(t *testing.T, o queue.Options) {
+func testUnfinishedComesAgain(t *testing.T, o with) {
 	ensure(t, o)
 	publish(t, producer(t, o), 1, 21)
 	s := newSink(20)
@@ -154,7 +211,7 @@ func testUnfinishedComesAgain(t *testing.T, o queue.Options) {
 	s.wait(t)
 }
 
-func testHandOver(t *testing.T, o queue.Options) {
+func testHandOver(t *testing.T, o with) {
 	topics := ensure(t, o)
 	publish(t, producer(t, o), 1, 51)
 	one := newSink(50)
@@ -191,7 +248,7 @@ func testHandOver(t *testing.T, o queue.Options) {
 }
 
 // Message 4 of ten is stuck while other partitions go on; the member dies. Nothing from 4 on was committed.
-func testBlockedHoldsOffset(t *testing.T, o queue.Options) {
+func testBlockedHoldsOffset(t *testing.T, o with) {
 	topics := ensure(t, o)
 	one := o
 	one.FetchBatch = 1
@@ -236,7 +293,7 @@ func testBlockedHoldsOffset(t *testing.T, o queue.Options) {
 	}
 }
 
-func testFromTheStart(t *testing.T, o queue.Options) {
+func testFromTheStart(t *testing.T, o with) {
 	ensure(t, o)
 	stop := member(t, o, func(context.Context, []sale.Delivery) error { return nil })
 	stop()
@@ -246,7 +303,7 @@ func testFromTheStart(t *testing.T, o queue.Options) {
 	s.wait(t)
 }
 
-func testMalformed(t *testing.T, o queue.Options) {
+func testMalformed(t *testing.T, o with) {
 	ensure(t, o)
 	w := &kafka.Writer{Addr: kafka.TCP(o.Brokers...), Topic: o.OrdersTopic, BatchTimeout: time.Millisecond, RequiredAcks: kafka.RequireAll}
 	t.Cleanup(func() { _ = w.Close() })
@@ -260,7 +317,8 @@ func testMalformed(t *testing.T, o queue.Options) {
 	if err := w.WriteMessages(t.Context(), msgs...); err != nil {
 		t.Fatal(err)
 	}
-	p := producer(t, o)
+	p := queue.NewProducer(o.Options)
+	t.Cleanup(func() { _ = p.Close() })
 	s := newSink(6)
 	member(t, o, func(ctx context.Context, batch []sale.Delivery) error {
 		for _, d := range batch {
@@ -304,7 +362,7 @@ func testMalformed(t *testing.T, o queue.Options) {
 	}
 }
 
-func testOffsets(t *testing.T, o queue.Options) {
+func testOffsets(t *testing.T, o with) {
 	topics := ensure(t, o)
 	committed, err := topics.Committed(t.Context())
 	if err != nil {
@@ -336,17 +394,17 @@ func testOffsets(t *testing.T, o queue.Options) {
 	}
 }
 
-func testTooFewPartitions(t *testing.T, o queue.Options) {
+func testTooFewPartitions(t *testing.T, o with) {
 	ensure(t, o)
 	o.Partitions = 12
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if err := queue.NewTopics(o).Ensure(ctx); err == nil {
+	if err := o.b.Topics(o.Options).Ensure(ctx); err == nil {
 		t.Fatal("3 partitions accepted where 12 are configured")
 	}
 }
 
-func testIdlePublish(t *testing.T, o queue.Options) {
+func testIdlePublish(t *testing.T, o with) {
 	ensure(t, o)
 	p := producer(t, o)
 	publish(t, p, 1, 2) // connects
@@ -362,7 +420,7 @@ func testIdlePublish(t *testing.T, o queue.Options) {
 	t.Logf("fastest idle publish: %v", best)
 }
 
-func testChurn(t *testing.T, o queue.Options) {
+func testChurn(t *testing.T, o with) {
 	ensure(t, o)
 	const messages = 2000
 	s := newSink(messages)

@@ -55,12 +55,12 @@ func (s *sink) wait(t *testing.T) {
 }
 
 // member runs a group member until stop is called; stop returns once it has left.
-func member(t *testing.T, o queue.Options, h queue.Handler) (stop func()) {
+func member(t *testing.T, o with, h queue.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		queue.NewGroup(o).Run(ctx, h)
+		o.b.Member(o.Options).Run(ctx, h)
 	}()
 	stop = func() {
 		cancel()
