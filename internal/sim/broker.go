@@ -17,6 +17,7 @@ type broker struct {
 	parts []*partition
 	// consumer makes what handles the batches of a member. Default: the product's consumer.
 	consumer func(m *member) func(context.Context, []sale.Delivery) error
+	partOf   func(user int64, partitions int) int // default: modulo
 }
 
 type partition struct {
@@ -28,17 +29,18 @@ type partition struct {
 }
 
 func newBroker(w *World, n int) *broker {
-	b := &broker{w: w, consumer: w.newConsumer}
+	b := &broker{w: w, consumer: w.newConsumer, partOf: modulo}
 	for range n {
 		b.parts = append(b.parts, &partition{})
 	}
 	return b
 }
 
-func (b *broker) partOf(user int64) int { return int(user % int64(len(b.parts))) }
+// modulo is the partition of a user. Kafka's clients use a hash, which means the same for the order of messages.
+func modulo(user int64, partitions int) int { return int(user % int64(partitions)) }
 
 func (b *broker) append(r sale.Reservation) {
-	p := b.parts[b.partOf(r.UserID)]
+	p := b.parts[b.partOf(r.UserID, len(b.parts))]
 	p.log = append(p.log, r)
 }
 
@@ -170,18 +172,24 @@ func (b *broker) assign(i int, in time.Duration) {
 
 // rebalance gives a partition to a consumer, perhaps another one. The old owner does not know until it commits.
 func (b *broker) rebalance(i int) {
-	part, w := b.parts[i], b.w
+	w := b.w
 	members := slices.DeleteFunc(slices.Clone(w.procs), func(p *proc) bool { return p.role != "consumer" || p.leaving })
 	if len(members) == 0 {
 		b.assign(i, 200*time.Millisecond)
 		return
 	}
-	part.owner = members[w.rng.IntN(len(members))]
-	part.generation++
-	w.logf("partition %d belongs to %s, generation %d, from offset %d", i, part.owner.name, part.generation, part.committed)
-	m := &member{b: b, p: part.owner, part: i, generation: part.generation, next: part.committed}
+	m := b.give(i, members[w.rng.IntN(len(members))])
+	w.logf("partition %d belongs to %s, generation %d, from offset %d", i, m.p.name, m.generation, m.next)
 	m.handle = b.consumer(m)
 	m.p.loops.Go(m.serve)
+}
+
+// give makes a consumer the owner of a partition, in a new generation, from where the group is.
+func (b *broker) give(i int, owner *proc) *member {
+	part := b.parts[i]
+	part.owner = owner
+	part.generation++
+	return &member{b: b, p: owner, part: i, generation: part.generation, next: part.committed}
 }
 
 // member is the loop of package queue that serves one partition in one generation.
@@ -227,13 +235,16 @@ func (m *member) serve() {
 
 // commit moves the group's offset, unless the partition has gone to somebody else.
 func (m *member) commit(ctx context.Context, part *partition, tag string, next int64) error {
-	return m.p.call(ctx, toKafka, "commit offset", tag, func() error {
-		if part.generation != m.generation {
-			return errGeneration
-		}
-		part.committed = next
-		return nil
-	})
+	return m.p.call(ctx, toKafka, "commit offset", tag, func() error { return m.move(part, next) })
+}
+
+// move is the effect of a commit.
+func (m *member) move(part *partition, next int64) error {
+	if part.generation != m.generation {
+		return errGeneration
+	}
+	part.committed = next
+	return nil
 }
 
 // leave is what the real member does after a failure: it leaves its generation and joins again, which gives the
