@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,9 +26,11 @@ type process struct {
 }
 
 // start runs a program and waits until it answers GET /readyz.
-func start(ctx context.Context, path string, env []string, addr string, args ...string) (*process, error) {
+func start(ctx context.Context, path, addr string, args ...string) (*process, error) {
 	p := &process{cmd: exec.Command(path, args...), addr: addr, log: &bytes.Buffer{}} //nolint:noctx // it outlives the call
-	p.cmd.Env, p.cmd.Stderr, p.cmd.Stdout = append(os.Environ(), env...), p.log, p.log
+	// What configures a program here is its arguments alone.
+	p.cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SECKILL_") })
+	p.cmd.Stderr, p.cmd.Stdout = p.log, p.log
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}

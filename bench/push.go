@@ -135,7 +135,7 @@ func (b *pushBench) startServer(ctx context.Context, addr string) (*process, err
 	if b.o.Floor != "" {
 		path, args = b.o.Floor, []string{"-addr", addr, "-redis", b.o.Redis, "-secret", string(b.secret)}
 	}
-	return start(ctx, path, nil, addr, args...)
+	return start(ctx, path, addr, args...)
 }
 
 func database(dir string) string { return filepath.Join(dir, "bench.db") }

@@ -147,8 +147,9 @@ func (w *pushWorker) connect(ctx context.Context, i int) error {
 	}
 	synced := make(chan error, 1)
 	go func() {
-		w.listen(conn, synced)
-		w.comeBack(ctx, i)
+		if told := w.listen(conn, synced); told {
+			w.comeBack(ctx, i)
+		}
 	}()
 	select {
 	case err := <-synced:
@@ -158,21 +159,21 @@ func (w *pushWorker) connect(ctx context.Context, i int) error {
 	}
 }
 
-// listen notes what arrives. A result's order number is the time at which it was due.
-func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) {
+// listen notes what arrives until the socket ends, and reports whether it had been told its state. A result's order number is
+// the time at which it was due.
+func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) (told bool) {
 	defer func() { _ = conn.Close() }()
 	buf := make([]byte, 0, 512)
-	told := false
 	for {
 		_, r, err := conn.NextReader()
 		if err != nil {
 			w.end(told, synced, err)
-			return
+			return told
 		}
 		b := bytes.NewBuffer(buf[:0])
 		if _, err := b.ReadFrom(r); err != nil {
 			w.end(told, synced, err)
-			return
+			return told
 		}
 		buf = b.Bytes()
 		switch {

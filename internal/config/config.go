@@ -26,7 +26,7 @@ import (
 const EnvPrefix = "SECKILL_"
 
 // notConfig are variables of the same prefix that belong to the tests.
-var notConfig = []string{"SECKILL_TEST_", "SECKILL_REQUIRE", "SECKILL_LONG", "SECKILL_E2E"}
+var notConfig = []string{"SECKILL_TEST_", "SECKILL_REQUIRE", "SECKILL_LONG", "SECKILL_E2E", "SECKILL_INSTALL"}
 
 // ErrConfig is returned for a file that cannot be read, an unknown key, or a value of the wrong form.
 var ErrConfig = errors.New("configuration")
