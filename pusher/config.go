@@ -48,6 +48,9 @@ type Config struct {
 	Readers              int           // reads of state at once; default 4
 	ReadBatch            int           // users in one read; default 256
 	LedgerReadsPerSecond int           // database reads for users whom Redis does not know; default 200
+	RefusalsEvery        time.Duration // between two looks for refusals whose push was missed; default 2 s
+	RefusalsFor          time.Duration // a refusal is told on connect for so long after it; default 10 min
+	MaxRefusalsRead      int           // refusals in one such look; default 10,000
 	CatalogRefresh       time.Duration // of state and stock from Redis; default 1 s
 	CatalogReload        time.Duration // of the list of activities from the database; default 2 s
 	ResultsFor           time.Duration // results of a sale are told so long after its last pay deadline; default 24 h
@@ -85,6 +88,9 @@ func (c Config) WithDefaults() Config {
 	def(&c.Readers, 4)
 	def(&c.ReadBatch, 256)
 	def(&c.LedgerReadsPerSecond, 200)
+	def(&c.RefusalsEvery, 2*time.Second)
+	def(&c.RefusalsFor, 10*time.Minute)
+	def(&c.MaxRefusalsRead, 10_000)
 	def(&c.CatalogRefresh, time.Second)
 	def(&c.CatalogReload, 2*time.Second)
 	def(&c.ResultsFor, sale.DefaultRetention)
@@ -130,6 +136,7 @@ type Ledger interface {
 	Activity(ctx context.Context, id string) (*sale.Activity, error)
 	Activities(ctx context.Context) ([]*sale.Activity, error)
 	DecisionsOfUser(ctx context.Context, userID int64, activityIDs []string) ([]sale.Decision, error)
+	RecentRefusals(ctx context.Context, activityIDs []string, since time.Time, limit int) ([]sale.Decision, error)
 }
 
 // Users verifies who is asking, and until when. The error of a bad token is safe to show.

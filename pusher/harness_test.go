@@ -111,13 +111,27 @@ func (w *world) DecisionsOfUser(_ context.Context, user int64, ids []string) ([]
 	defer w.mu.Unlock()
 	w.lookUps++
 	var out []sale.Decision
-	for _, d := range w.decisions {
-		if d.UserID == user && slices.Contains(ids, d.ActivityID) {
+	for _, d := range w.decisions { // as the ledger: orders only
+		if d.UserID == user && slices.Contains(ids, d.ActivityID) && !isRefusal(d.Status) {
 			out = append(out, d)
 		}
 	}
 	return out, w.ledgerErr
 }
+
+func (w *world) RecentRefusals(_ context.Context, ids []string, since time.Time, limit int) ([]sale.Decision, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []sale.Decision
+	for _, d := range w.decisions {
+		if isRefusal(d.Status) && slices.Contains(ids, d.ActivityID) && !d.At.Before(since) && len(out) < limit {
+			out = append(out, d)
+		}
+	}
+	return out, w.ledgerErr
+}
+
+func isRefusal(s sale.Status) bool { return s == sale.StatusSoldOut || s == sale.StatusFailed }
 
 // UserOf reads the tokens that tokenOf makes.
 func (w *world) UserOf(jwt string) (int64, time.Time, error) {

@@ -32,6 +32,7 @@ type Pusher struct {
 	poller     *poller // nil: sockets have goroutines
 	subs       *subscriptions
 	reader     *reader
+	refused    *refusals
 	catalog    *catalog
 	board      *board
 	metrics    *metrics
@@ -87,7 +88,8 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	p.metrics = newMetrics(d.Metrics, p.hub)
 	p.board = newBoard(p.hub, d.Now)
 	p.catalog = newCatalog(&p.cfg, d.Ledger, d.Now)
-	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.hub, p.metrics.found,
+	p.refused = newRefusals(&p.cfg, &d, p.catalog.sales, p.hub, p.metrics.found)
+	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.refused, p.hub, p.metrics.found,
 		func(shard int) bool { return p.subs.sub.Subscribed(shard) })
 	p.upgrader = websocket.Upgrader{
 		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 125, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
@@ -138,6 +140,7 @@ func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	workers.Go(func() { p.keepFresh(work) })
 	workers.Go(func() { p.subs.run(work) })
 	workers.Go(func() { p.reader.reread(work) })
+	workers.Go(func() { p.refused.run(work) })
 	for range p.cfg.Readers {
 		workers.Go(func() { p.reader.answer(work) })
 	}

@@ -23,6 +23,7 @@ type reader struct {
 	ledger  Ledger
 	catalog *catalog
 	board   *board
+	refused *refusals
 	hub     *hub.Hub
 	now     func() time.Time
 	log     *slog.Logger
@@ -42,9 +43,9 @@ type reader struct {
 	told    prometheus.Counter // by reading again
 }
 
-func newReader(cfg *Config, d *Deps, c *catalog, b *board, h *hub.Hub, told prometheus.Counter, subscribedTo func(int) bool) *reader {
+func newReader(cfg *Config, d *Deps, c *catalog, b *board, rf *refusals, h *hub.Hub, told prometheus.Counter, subscribedTo func(int) bool) *reader {
 	return &reader{
-		cfg: cfg, states: d.States, ledger: d.Ledger, catalog: c, board: b, hub: h, now: d.Now, log: d.Log,
+		cfg: cfg, states: d.States, ledger: d.Ledger, catalog: c, board: b, refused: rf, hub: h, now: d.Now, log: d.Log,
 		lookups: rate.NewLimiter(rate.Limit(cfg.LedgerReadsPerSecond), cfg.LedgerReadsPerSecond), subscribedTo: subscribedTo,
 		waiting: make(map[int][]*socket), since: make(map[int]time.Time), dirty: make(map[int]bool),
 		asking: make(chan struct{}, 1), poke: make(chan struct{}, 1), told: told,
@@ -203,6 +204,9 @@ func (r *reader) read(ctx context.Context, users []int64) (results map[int64][]s
 			if err := r.lookUp(ctx, user, sales, results); err != nil {
 				r.log.Debug("pusher: look-up in the database", "err", err)
 			}
+		}
+		if rs := r.refused.add(user, results[user]); len(rs) > 0 {
+			results[user] = rs
 		}
 	}
 	return results, failed
