@@ -25,6 +25,25 @@ const kafkaGrace = 15 * time.Second
 // groups can join. Topics are not created by themselves. Of 3 brokers 1 may be down: with fewer than 2 there is no
 // controller, and a restart succeeds only once a second one is up. The context bounds the start only.
 func StartKafka(ctx context.Context, brokers int) (*Cluster, error) {
+	return startKafka(ctx, brokers, nil)
+}
+
+// StartKafkaBehind starts one broker that is also reached through proxies. A client connects to where the broker says
+// that it is, so each proxy gets a listener of its own, which says that it is at the proxy's address, proxies[i]; the
+// proxy has to lead to behind[i], where that listener really is.
+func StartKafkaBehind(ctx context.Context, proxies []string) (c *Cluster, behind []string, err error) {
+	c, err = startKafka(ctx, 1, proxies)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range c.Nodes[0].ports[2:] {
+		behind = append(behind, p.addr())
+	}
+	return c, behind, nil
+}
+
+// startKafka starts the brokers; each has two ports, the first one besides one for each proxy.
+func startKafka(ctx context.Context, brokers int, proxies []string) (*Cluster, error) {
 	java, err := exec.LookPath("java")
 	if err != nil {
 		return nil, fmt.Errorf("java: %w", ErrNotInstalled)
@@ -33,23 +52,26 @@ func StartKafka(ctx context.Context, brokers int) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := reservePorts(2 * brokers)
+	all, err := reservePorts(2*brokers + len(proxies))
 	if err != nil {
 		return nil, err
 	}
 	setup := kafkaSetup{
-		java: java, classpath: filepath.Join(libs, "*"), clusterID: kafkaClusterID(), brokers: brokers,
+		java: java, classpath: filepath.Join(libs, "*"), clusterID: kafkaClusterID(), brokers: brokers, proxies: proxies,
 	}
+	ports := make([][]*port, brokers)
 	for i := range brokers {
-		setup.voters = append(setup.voters, fmt.Sprintf("%d@%s", i+1, ports[2*i+1].addr()))
+		ports[i] = slices.Clone(all[2*i : 2*i+2])
+		setup.voters = append(setup.voters, fmt.Sprintf("%d@%s", i+1, ports[i][1].addr()))
 	}
+	ports[0] = append(ports[0], all[2*brokers:]...)
 	c := &Cluster{Nodes: make([]*Server, brokers)}
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	var group errgroup.Group // a broker is ready only when a quorum runs, so all start at once
 	for i := range brokers {
 		group.Go(func() (err error) {
-			c.Nodes[i], err = setup.start(ctx, i+1, ports[2*i:2*i+2])
+			c.Nodes[i], err = setup.start(ctx, i+1, ports[i])
 			return err
 		})
 	}
@@ -71,6 +93,7 @@ type kafkaSetup struct {
 	clusterID string
 	voters    []string // id@host:port of every controller
 	brokers   int
+	proxies   []string // advertised addresses of further listeners of the first broker
 }
 
 // kafkaClusterID makes the identifier that all brokers of a cluster are formatted with: 16 random bytes in Base64.
@@ -122,13 +145,23 @@ func (k kafkaSetup) start(ctx context.Context, id int, ports []*port) (*Server, 
 
 // properties is the broker's configuration: defaults, but for what makes a small cluster start and fail over quickly.
 func (k kafkaSetup) properties(id int, ports []*port, dir string) string {
+	advertised := "PLAINTEXT://" + ports[0].addr()
+	listeners := advertised + ",CONTROLLER://" + ports[1].addr()
+	protocols := "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+	for i, p := range ports[2:] {
+		name := fmt.Sprintf("PROXY%d", i)
+		listeners += "," + name + "://" + p.addr()
+		advertised += "," + name + "://" + k.proxies[i]
+		protocols += "," + name + ":PLAINTEXT"
+	}
 	lines := []string{
 		"process.roles=broker,controller",
 		fmt.Sprintf("node.id=%d", id),
 		"controller.quorum.voters=" + strings.Join(k.voters, ","),
 		"controller.listener.names=CONTROLLER",
-		fmt.Sprintf("listeners=PLAINTEXT://%s,CONTROLLER://%s", ports[0].addr(), ports[1].addr()),
-		"listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+		"listeners=" + listeners,
+		"advertised.listeners=" + advertised,
+		"listener.security.protocol.map=" + protocols,
 		"inter.broker.listener.name=PLAINTEXT",
 		"log.dirs=" + filepath.Join(dir, "data"),
 		"auto.create.topics.enable=false",

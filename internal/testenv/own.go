@@ -44,6 +44,13 @@ func OwnKafka(t testing.TB, brokers int) *Cluster {
 	return own(t, NameKafka, c, err)
 }
 
+// OwnKafkaBehind starts a private broker behind proxies, as StartKafkaBehind does, that ends with the test.
+func OwnKafkaBehind(t testing.TB, proxies []string) (c *Cluster, behind []string) {
+	t.Helper()
+	c, behind, err := StartKafkaBehind(t.Context(), proxies)
+	return own(t, NameKafka, c, err), behind
+}
+
 // own closes the server at the end of the test. When it is not installed the test is skipped, unless it is required.
 func own[S interface{ Close() error }](t testing.TB, name string, server S, err error) S {
 	t.Helper()
