@@ -32,6 +32,7 @@ type crowdJob struct {
 	First, Users      int64
 	InFlight          int
 	Faults            bool          // servers and roles die meanwhile: sockets may be lost, polling is the fallback
+	CancelEvery       int64         // with an order, each so-manyth user cancels it; 0: none
 	Within            time.Duration // for everything after the start
 }
 
@@ -41,7 +42,8 @@ type crowdReport struct {
 	SoldOut  int            // answered 409 sold_out
 	Told     int            // of the accepted: final result came over the socket
 	ByStatus map[string]int // of those results
-	Refused  []int64        // users whose accepted request was told failed or sold out in the end
+	Outcomes []crowdOutcome // what the users of accepted requests were told first
+	Unsure   []crowdOutcome // answered sold out after an answer that was lost: an earlier try may yet be decided (R14)
 	Polled   int            // results that came by polling
 	Retries  int            // 429 and 503 answers
 	Unknown  []string       // what should not happen, at most 10
@@ -49,13 +51,26 @@ type crowdReport struct {
 	Took     time.Duration
 }
 
+// crowdOutcome is what one user was told.
+type crowdOutcome struct {
+	User      int64
+	Token     string
+	Status    string
+	Cancelled bool // by the user, afterwards
+}
+
+// refused: the user was told that there is no order.
+func (o *crowdOutcome) refused() bool { return o.Status == "failed" || o.Status == "sold_out" }
+
 // crowdUser is one user of a worker.
 type crowdUser struct {
 	id         int64
 	bearer     string
 	token      string
 	acceptedAt time.Time
+	unsure     bool // sold out, but an answer was lost before
 	result     chan crowdResult
+	lost       chan struct{} // closed when the socket is gone
 }
 
 type crowdResult struct {
@@ -124,28 +139,39 @@ func (u *crowdUser) connect(pusher, activity string) error {
 	for {
 		var f apiclient.Result
 		if err := conn.ReadJSON(&f); err != nil {
+			_ = conn.Close()
 			return fmt.Errorf("user %d before synced: %w", u.id, err)
 		}
 		if f.Type == "synced" {
 			break
 		}
+		u.heard(f, activity)
 	}
 	_ = conn.SetReadDeadline(time.Time{})
+	lost := make(chan struct{})
+	u.lost = lost
 	go func() {
+		defer close(lost)
+		defer conn.Close()
 		for {
 			var f apiclient.Result
 			if err := conn.ReadJSON(&f); err != nil {
 				return
 			}
-			if f.Type == "result" && f.Status != "processing" {
-				select {
-				case u.result <- crowdResult{f, time.Now()}:
-				default:
-				}
-			}
+			u.heard(f, activity)
 		}
 	}()
 	return nil
+}
+
+// heard passes on a final result of this sale; the first is enough, so a full channel may drop.
+func (u *crowdUser) heard(f apiclient.Result, activity string) {
+	if f.Type == "result" && f.ActivityID == activity && f.Status != "processing" {
+		select {
+		case u.result <- crowdResult{f, time.Now()}:
+		default:
+		}
+	}
 }
 
 // runCrowd buys for every user, again and again until a final answer, then waits for the results at the sockets.
@@ -185,6 +211,11 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 			if verdict == "" {
 				note("user %d: %v", u.id, err)
 			}
+			if u.unsure {
+				mu.Lock()
+				rep.Unsure = append(rep.Unsure, crowdOutcome{User: u.id, Token: u.token})
+				mu.Unlock()
+			}
 		})
 	}
 	wg.Wait()
@@ -195,13 +226,21 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 			continue
 		}
 		wg.Go(func() {
-			r, polled, ok := u.outcome(ctx, clients[int(u.id)%len(clients)], job.Faults, polls)
+			c := clients[int(u.id)%len(clients)]
+			r, polled, ok := u.outcome(ctx, c, job, polls)
 			if !ok {
 				note("user %d: accepted, never told", u.id)
 				return
 			}
 			if r.RequestToken != u.token {
 				note("user %d was told of token %s, has %s", u.id, r.RequestToken, u.token)
+			}
+			told := crowdOutcome{User: u.id, Token: u.token, Status: r.Status}
+			if job.CancelEvery > 0 && u.id%job.CancelEvery == 0 && !told.refused() {
+				if err := u.cancel(ctx, c, r.OrderNo); err != nil {
+					note("user %d cancels %s: %v", u.id, r.OrderNo, err)
+				}
+				told.Cancelled = true
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -211,8 +250,8 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 			if polled {
 				rep.Polled++
 			}
-			if r.Status == "failed" || r.Status == "sold_out" {
-				rep.Refused = append(rep.Refused, u.id)
+			if job.Faults {
+				rep.Outcomes = append(rep.Outcomes, told)
 			}
 		})
 	}
@@ -225,9 +264,9 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 	return rep
 }
 
-// outcome waits for the user's result at the socket; with faults it also polls every two seconds, as a client does whose
-// socket is gone.
-func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool, slots chan struct{}) (r crowdResult, polled, ok bool) {
+// outcome waits for the user's result at the socket. With faults a socket that is gone is opened again, and while that
+// fails the result is polled, every two seconds; with a socket nobody polls: it alone has to bring the result (S29).
+func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, job crowdJob, slots chan struct{}) (r crowdResult, polled, ok bool) {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
 	for {
@@ -237,13 +276,22 @@ func (u *crowdUser) outcome(ctx context.Context, c *apiclient.Client, polls bool
 		case <-ctx.Done():
 			return r, false, false
 		case <-tick.C:
-			if !polls {
+			if !job.Faults {
+				continue
+			}
+			select {
+			case <-u.lost:
+			default:
 				continue
 			}
 			slots <- struct{}{}
-			res, err := c.Result(ctx, u.bearer, u.token, 0)
+			var res apiclient.Result
+			err := u.connect(job.Pushers[int(u.id)%len(job.Pushers)], job.Activity)
+			if err != nil {
+				res, err = c.Result(ctx, u.bearer, u.token, 0)
+			}
 			<-slots
-			if err == nil && res.Status != "processing" {
+			if err == nil && res.Status != "" && res.Status != "processing" {
 				return crowdResult{res, time.Now()}, true, true
 			}
 		}
@@ -272,14 +320,19 @@ func (u *crowdUser) buyUntilAnswered(ctx context.Context, c *apiclient.Client, a
 			u.acceptedAt = time.Now()
 			return "accepted", retries, nil
 		case errors.As(err, &p) && p.Code == "sold_out":
-			// No decision about an earlier try of the same token: one that was cut off may hold a unit.
-			if tried {
-				if res, rerr := c.Result(ctx, u.bearer, u.token, 0); rerr == nil && res.Status != "sold_out" {
-					u.acceptedAt = time.Now()
-					return "accepted", retries, nil
-				}
+			if !tried {
+				return "sold_out", retries, nil
 			}
-			return "sold_out", retries, nil
+			// No decision about an earlier try of the same token: one that was cut off may hold a unit.
+			res, rerr := c.Result(ctx, u.bearer, u.token, 0)
+			if rerr == nil && res.Status != "sold_out" {
+				u.acceptedAt = time.Now()
+				return "accepted", retries, nil
+			}
+			if rerr == nil || unknownToken(rerr) {
+				u.unsure = true
+				return "sold_out", retries, nil
+			}
 		case !retryable(err):
 			return "", retries, err
 		}
@@ -287,6 +340,23 @@ func (u *crowdUser) buyUntilAnswered(ctx context.Context, c *apiclient.Client, a
 		time.Sleep(200 * time.Millisecond)
 	}
 	return "", retries, fmt.Errorf("time is over: %w", err)
+}
+
+// cancel cancels the order; a repeat after a lost answer is harmless.
+func (u *crowdUser) cancel(ctx context.Context, c *apiclient.Client, orderNo string) error {
+	for {
+		_, err := c.ChangeOrder(ctx, u.bearer, orderNo, "cancel")
+		if err == nil || !retryable(err) || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// unknownToken: the gateway knows nothing of this token.
+func unknownToken(err error) bool {
+	var p *apiclient.Problem
+	return errors.As(err, &p) && p.Status == http.StatusNotFound
 }
 
 // refused: the gateway said no for sure.

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func writeFile(t *testing.T, name, text string) string {
@@ -25,4 +27,12 @@ func (s *stack) signal(name string, sig syscall.Signal) {
 	if err := s.procs[name].cmd.Process.Signal(sig); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// redisClient is a client of one server, closed with the test.
+func redisClient(t *testing.T, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }

@@ -78,15 +78,18 @@ type stack struct {
 	dsn   string
 	env   []string
 	procs map[string]*proc
-	seen  func(req *http.Request, status int, header http.Header, body []byte)
+	// kafkaBehind is where the broker really listens for each of options.kafkaProxies.
+	kafkaBehind []string
+	seen        func(req *http.Request, status int, header http.Header, body []byte)
 }
 
 // options of a stack. The zero value is the usual one.
 type options struct {
-	brokers     int  // default 1
-	cluster     bool // Redis Cluster instead of one Redis
-	ownDatabase bool // a MariaDB of its own, to be hurt
-	env         []string
+	brokers      int      // default 1
+	cluster      bool     // Redis Cluster instead of one Redis
+	ownDatabase  bool     // a MariaDB of its own, to be hurt
+	kafkaProxies []string // addresses of proxies that will lead to kafkaBehind
+	env          []string
 }
 
 // newStack starts Redis and Kafka of its own and makes a database on the shared MariaDB.
@@ -102,7 +105,13 @@ func newStack(t *testing.T, o options) *stack {
 	}
 	var wg sync.WaitGroup
 	var redisAddrs []string
-	wg.Go(func() { s.kafka = testenv.OwnKafka(t, max(1, o.brokers)) })
+	wg.Go(func() {
+		if len(o.kafkaProxies) > 0 {
+			s.kafka, s.kafkaBehind = testenv.OwnKafkaBehind(t, o.kafkaProxies)
+			return
+		}
+		s.kafka = testenv.OwnKafka(t, max(1, o.brokers))
+	})
 	wg.Go(func() {
 		if o.cluster {
 			redisAddrs = testenv.OwnRedisCluster(t).Addrs()
