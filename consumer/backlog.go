@@ -173,9 +173,9 @@ func (b *backlog) explain(r *backlogReport) {
 
 // tell logs a backlog that begins, changes its cause, or ends.
 func (b *backlog) tell(r backlogReport) {
-	switch {
-	case r.cause == b.last.cause:
-	case r.cause == causeNone:
+	switch r.cause {
+	case b.last.cause:
+	case causeNone:
 		b.log.Info("consumer: the backlog is gone", "messages", r.messages)
 	default:
 		drain := "not while this goes on"

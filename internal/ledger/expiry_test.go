@@ -3,7 +3,6 @@ package ledger_test
 import (
 	"crypto/rand"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"strings"
 	"sync"
@@ -204,6 +203,6 @@ func (s *stall) settleTill(sum *till) {
 	}
 	due, err := s.l.RefundsDue(s.Context(), 1000)
 	if err != nil || int64(len(due)) != sum.refunds {
-		s.Error(fmt.Sprintf("%d refunds listed (%v), want %d", len(due), err, sum.refunds))
+		s.Errorf("%d refunds listed (%v), want %d", len(due), err, sum.refunds)
 	}
 }

@@ -130,7 +130,7 @@ func (g *Group) servePartition(ctx, genCtx context.Context, gen *kafka.Generatio
 		MaxBytes:      4 << 20,
 		MaxWait:       g.o.FetchWait,
 		QueueCapacity: g.o.FetchBatch * 2,
-		MaxAttempts:   3,
+		MaxAttempts:   3, // of a fetch, before it is an error here; a repeated read changes nothing
 		// A reader that lost its leader finds the new one within this (FS-063).
 		ReadBackoffMin: 20 * time.Millisecond,
 		ReadBackoffMax: g.o.RetryBackoffMax,
@@ -154,6 +154,7 @@ func (g *Group) servePartition(ctx, genCtx context.Context, gen *kafka.Generatio
 			return
 		}
 		next := batch[len(batch)-1].Offset + 1
+		// Sent once, not repeated by the library: after an error the batch comes again, to whoever owns the partition (R2).
 		if err := gen.CommitOffsets(map[string]map[int]int64{g.o.OrdersTopic: {p.ID: next}}); err != nil {
 			// Somebody else owns the partition now, or the coordinator is away: read again from what stands.
 			g.o.Log.Warn("consumer group: commit offset", "partition", p.ID, "offset", next, "err", err)
