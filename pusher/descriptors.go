@@ -32,5 +32,5 @@ func maxSockets(configured int, log *slog.Logger) int {
 
 // roomFor is how many sockets fit below a descriptor limit: the rest is for listeners, Redis and the database.
 func roomFor(limit int) int {
-	return max(limit-max(256, limit/10), limit/2)
+	return max(limit-max(256, limit/20), limit/2)
 }

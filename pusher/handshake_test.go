@@ -365,7 +365,7 @@ func TestFS094_MaxSockets(t *testing.T) {
 // FS-094: the bound follows the descriptor limit, and a low one is warned of.
 func TestFS094_DescriptorLimit(t *testing.T) {
 	t.Parallel()
-	for limit, want := range map[int]int{256: 128, 1024: 768, 20_000: 18_000, 1 << 20: 943_719} {
+	for limit, want := range map[int]int{256: 128, 1024: 768, 20_000: 19_000, 1 << 20: 996_148} {
 		if got := roomFor(limit); got != want {
 			t.Errorf("limit %d: room for %d, want %d", limit, got, want)
 		}
