@@ -65,6 +65,7 @@ type pushBench struct {
 	servers []*process
 	workers []*worker
 	dir     string
+	users   []int64 // with a socket
 	sent    int64
 	report  PushReport
 }
@@ -115,8 +116,8 @@ func (b *pushBench) startServers(ctx context.Context) error {
 	if err := makeSale(ctx, database(b.dir)); err != nil {
 		return err
 	}
-	for _, addr := range addrs {
-		p, err := b.startServer(ctx, addr)
+	for i, addr := range addrs {
+		p, err := b.startServer(ctx, i, addr)
 		if err != nil {
 			return err
 		}
@@ -126,14 +127,15 @@ func (b *pushBench) startServers(ctx context.Context) error {
 	return nil
 }
 
-func (b *pushBench) startServer(ctx context.Context, addr string) (*process, error) {
+func (b *pushBench) startServer(ctx context.Context, i int, addr string) (*process, error) {
 	path, args := b.o.Program, []string{
 		"pusher", "--pusher-addr", addr, "--set", "redis.addrs=" + b.o.Redis, "--set", "database.driver=sqlite",
 		"--set", "database.dsn=" + database(b.dir), "--set", "auth.jwtSecret=" + string(b.secret), "--set", "log.level=warn",
 		"--set", "pusher.maxSocketsPerAddress=" + strconv.Itoa(socketsPerAddress),
 	}
 	if b.o.Floor != "" {
-		path, args = b.o.Floor, []string{"-addr", addr, "-redis", b.o.Redis, "-secret", string(b.secret)}
+		path, args = b.o.Floor, []string{"-addr", addr, "-redis", b.o.Redis, "-secret", string(b.secret),
+			"-process", strconv.Itoa(i), "-processes", strconv.Itoa(b.o.Processes)}
 	}
 	return start(ctx, path, addr, args...)
 }
@@ -177,12 +179,13 @@ func (b *pushBench) connect(ctx context.Context) error {
 	share := b.o.Sockets / b.o.Processes
 	for i, s := range b.servers {
 		w, err := startWorker(b.o.Program, pushJob{
-			Addr: s.addr, Activity: benchSale, Secret: b.secret, FirstUser: int64(1 + i*share), Sockets: share, Dialers: 64, Network: 1 + i,
+			Addr: s.addr, Activity: benchSale, Secret: b.secret, Process: i, Processes: b.o.Processes, Sockets: share, Dialers: 64, Network: 1 + i,
 		})
 		if err != nil {
 			return err
 		}
 		b.workers = append(b.workers, w)
+		b.users = append(b.users, usersOf(i, b.o.Processes, share)...)
 	}
 	var slowest time.Duration
 	for _, w := range b.workers {
@@ -227,7 +230,7 @@ func (b *pushBench) idled(at time.Duration) time.Duration {
 // result is one to publish: its order number is the time when it was due.
 func (b *pushBench) result(due time.Time) sale.UserResult {
 	b.sent++
-	return sale.UserResult{UserID: 1 + rand.Int64N(int64(b.o.Sockets/b.o.Processes*b.o.Processes)), Result: sale.Result{
+	return sale.UserResult{UserID: b.users[rand.IntN(len(b.users))], Result: sale.Result{
 		RequestToken: "bench-" + strconv.FormatInt(b.sent, 10), ActivityID: benchSale, CommodityID: "C1", Quantity: 1,
 		Status: sale.StatusPendingPayment, OrderNo: strconv.FormatInt(due.UnixNano(), 10), PayBefore: due.Add(time.Minute), Version: 1,
 	}}
@@ -342,7 +345,7 @@ func (b *pushBench) restart(ctx context.Context) error {
 	old, began := b.servers[0], time.Now()
 	_ = old.cmd.Process.Kill()
 	_ = old.cmd.Wait()
-	next, err := b.startServer(ctx, old.addr)
+	next, err := b.startServer(ctx, 0, old.addr)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"seckill/internal/auth"
+	"seckill/internal/push"
 )
 
 // pushJob is what one client process of the push bench does: it holds sockets and notes when results arrive. It reads
@@ -27,7 +28,8 @@ type pushJob struct {
 	Addr      string // of the pusher
 	Activity  string
 	Secret    []byte // of HS256
-	FirstUser int64
+	Process   int    // which of the pushers it is
+	Processes int
 	Sockets   int
 	Dialers   int // connecting at once
 	Network   int // sockets come from 127.Network.x.y
@@ -44,11 +46,24 @@ type pushReport struct {
 	Latency   *hdrhistogram.Snapshot `json:"latency,omitempty"` // microseconds, since the last report
 }
 
+// usersOf lists n users of one of several pushers, as a load balancer that hashes by u spreads them: each hub shard is at
+// one pusher.
+func usersOf(process, processes, n int) []int64 {
+	users := make([]int64, 0, n)
+	for user := int64(1); len(users) < n; user++ {
+		if push.ShardOf(user, push.DefaultShards)%processes == process {
+			users = append(users, user)
+		}
+	}
+	return users
+}
+
 // socketsPerAddress keeps each source address far from the end of its ports.
 const socketsPerAddress = 500
 
 type pushWorker struct {
 	job      pushJob
+	users    []int64
 	dialer   websocket.Dialer
 	received atomic.Int64
 	lost     atomic.Int64
@@ -73,6 +88,7 @@ func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal(lines.Bytes(), &w.job); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
+	w.users = usersOf(w.job.Process, w.job.Processes, w.job.Sockets)
 	w.dialer = websocket.Dialer{HandshakeTimeout: 20 * time.Second, ReadBufferSize: 512, WriteBufferSize: 256, WriteBufferPool: &sync.Pool{}}
 	answer := json.NewEncoder(out)
 	began := time.Now()
@@ -126,7 +142,7 @@ func (w *pushWorker) connectAll(life context.Context) error {
 }
 
 func (w *pushWorker) connect(ctx context.Context, i int) error {
-	user := w.job.FirstUser + int64(i)
+	user := w.users[i]
 	token, err := auth.SignHS256(w.job.Secret, user, "", "", time.Now().Add(time.Hour))
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type conn struct {
 }
 
 func main() {
+	process, processes := flag.Int("process", 0, "which of the processes it is"), flag.Int("processes", 1, "that share the users")
 	addr, redisAddr, secret := flag.String("addr", "", "listen here"), flag.String("redis", "", "host:port"), flag.String("secret", "", "of HS256")
 	flag.Parse()
 	users, err := auth.NewVerifier(context.Background(), auth.JWTOptions{Secret: []byte(*secret), CacheSize: 1000})
@@ -52,7 +53,7 @@ func main() {
 		ReadBufferSize: 128, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
 	}}
 	sub := push.NewSubscriber(redis.NewClient(&redis.Options{Addr: *redisAddr}), push.Options{OnResults: f.deliver})
-	for i := range shards {
+	for i := *process; i < shards; i += *processes {
 		if err := sub.Subscribe(context.Background(), i); err != nil {
 			log.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"seckill/bench"
+	"seckill/internal/push"
 )
 
 func (c *command) benchCommand() *cobra.Command {
@@ -27,8 +28,8 @@ func (c *command) benchPushCommand() *cobra.Command {
 		Long: "Starts pushers of its own on free loopback ports with a database of their own, and as many client processes.\n" +
 			"The Redis it is given should be used by nothing else meanwhile; it publishes there and leaves no key behind.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Redis == "" || o.Sockets < o.Processes || o.Processes < 1 || o.Processes > 250 || o.Rate < 1 {
-				return usageError{fmt.Errorf("--redis must be given, and --sockets, --processes and --rate be positive")}
+			if o.Redis == "" || o.Sockets < o.Processes || o.Processes < 1 || o.Processes > push.DefaultShards || o.Rate < 1 {
+				return usageError{fmt.Errorf("--redis must be given, --sockets and --rate be positive, --processes between 1 and %d", push.DefaultShards)}
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {
