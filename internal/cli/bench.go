@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +38,9 @@ func (c *command) benchPushCommand() *cobra.Command {
 			if o.Program, err = os.Executable(); err != nil {
 				return fmt.Errorf("own path: %w", err)
 			}
-			report, err := bench.Push(cmd.Context(), o)
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) // so that it stops what it started
+			defer stop()
+			report, err := bench.Push(ctx, o)
 			if err != nil {
 				return err
 			}
