@@ -87,7 +87,7 @@ func runStages(ctx context.Context, stages []stage) error {
 
 // goTest runs `go test`, never from the cache: what it talks to may have changed.
 func goTest(ctx context.Context, env []string, args ...string) error {
-	limit := "15m"
+	limit := "20m"
 	if testenv.Long() {
 		limit = "60m"
 	}
