@@ -19,7 +19,8 @@
 
 import { sameActivity, stateAt, withStock } from './client/activity.js';
 import { Api, SeckillError } from './client/http.js';
-import { Link } from './client/link.js';
+import { Hold } from './client/hold.js';
+import { Link, socketUrl } from './client/link.js';
 import { Purchase } from './client/purchase.js';
 import { Results, resultOf, takesPart, undecided } from './client/results.js';
 import { ServerClock } from './client/clock.js';
@@ -35,7 +36,6 @@ export { SeckillError, stateAt, takesPart, undecided };
 /** @typedef {import('./client/waitlist.js').Place} Place */
 
 const BOUGHT_MS = 2_000; // after a purchase, until its result is asked for
-const HOLD_MS = 20_000; // a gateway holds an answer so long, while the result is awaited without a socket
 const STOCK_POLL_MS = 3_000; // of a sale that is on
 const CALM_POLL_MS = 15_000; // of one that is not
 const SOCKET_GRACE_MS = 1_000; // for the socket to tell the state before it is asked for
@@ -58,8 +58,7 @@ export class SeckillClient {
   #reached = null;
   #started = false;
   #checkedAt = 0;
-  #held = null; // ends the wait for an answer that a gateway holds
-  #mayHold = true; // the last such wait was not cut off by something on the way
+  #hold = new Hold();
   #gap = false; // something was missed: the sale is read again once the socket is up
   #signedOut = false; // the token was refused, and start has not been called since
   #loops;
@@ -105,7 +104,7 @@ export class SeckillClient {
     this.#waitlist = new Waitlist({ ...shared, result: () => this.result, onChange: (p) => this.#emitter.emit('waitlist', p) });
     this.#link = new Link({
       getToken: o.getToken, WebSocket: o.WebSocket, fetch: o.fetch, timers: o.timers, random: o.random, now: o.now, onSignIn, onServerTime,
-      url: () => `${this.#pushUrl()}/v1/ws?activity=${encodeURIComponent(o.activityId)}`,
+      url: () => socketUrl(o.pushUrl || this.#activity?.pushUrl || o.baseUrl, o.activityId),
       awaiting: () => undecided(this.result),
       visible: () => !o.page?.document.hidden,
       onFrame: (frame) => this.#frame(frame),
@@ -164,7 +163,7 @@ export class SeckillClient {
     this.#started = true;
     this.#signedOut = false;
     this.#unwatch();
-    this.#unwatch = watch(this.#o.page, () => this.check(), () => this.#offline());
+    this.#unwatch = watch(this.#o.page, () => this.check(), () => (this.#reach(false), this.#link.check()));
     if (this.#activity) this.#prepareSoon();
     this.#loops.activity.now();
     this.#loops.result.in(SOCKET_GRACE_MS);
@@ -175,7 +174,7 @@ export class SeckillClient {
     this.#started = false;
     this.#unwatch();
     this.#link.stop();
-    this.#held?.abort();
+    this.#hold.stop();
     this.#purchase.stop();
     for (const loop of Object.values(this.#loops)) loop.stop();
   }
@@ -187,7 +186,7 @@ export class SeckillClient {
     this.#checkedAt = now;
     this.#purchase.wake();
     this.#link.check();
-    this.#held?.abort(); // it may hang on a network that is gone
+    this.#hold.stop();
     this.#loops.activity.now();
     this.#loops.result.now();
   }
@@ -271,11 +270,6 @@ export class SeckillClient {
     }
   }
 
-  #pushUrl() {
-    const url = this.#o.pushUrl || this.#activity?.pushUrl || this.#o.baseUrl || globalThis.location?.origin || '';
-    return url.replace(/^http/, 'ws').replace(/\/$/, '');
-  }
-
   /** A frame of the socket. */
   #frame(frame) {
     if (frame.type === 'result') this.#results.apply(frame);
@@ -341,14 +335,12 @@ export class SeckillClient {
   async #pollResult(standing) {
     if (!(await this.#signedIn())) return null;
     let wait = null;
-    const held = !this.#link.up && this.#mayHold ? new AbortController() : null;
-    this.#held = held;
     try {
-      await readStanding({ ...standing, hold: held ? { ms: HOLD_MS, signal: held.signal } : undefined });
-      this.#mayHold = true;
+      await readStanding({ ...standing, hold: this.#link.up ? undefined : this.#hold.begin() });
+      this.#hold.end();
     } catch (err) {
+      this.#hold.end(err);
       if (err.code === 'stopped') return this.#link.up ? null : 0;
-      if (held && err.temporary) this.#mayHold = false; // asked for without a hold the next time
       if (err.code === 'unauthenticated' || err.code === 'signed_out') return null;
       if (!err.temporary && err.code !== 'not_found') this.#emitter.emit('error', err);
       wait = err.retryAfterMs ?? 0;
@@ -371,7 +363,7 @@ export class SeckillClient {
 
   /** The socket tells from now on. What it does not tell, such as changed times, is read once after a gap. */
   #pushed() {
-    this.#held?.abort();
+    this.#hold.stop();
     this.#tellLink();
     for (const loop of Object.values(this.#loops)) loop.stop();
     if (this.#gap) this.#loops.activity.in(this.#o.random() * SPREAD_MS);
@@ -391,11 +383,6 @@ export class SeckillClient {
     if (!this.#started) return;
     this.#loops.activity.in(delayMs);
     this.#loops.result.in(delayMs);
-  }
-
-  #offline() {
-    this.#reach(false);
-    this.#link.check();
   }
 
   #reach(ok) {

@@ -23,6 +23,12 @@ const TOO_MANY = 4429;
 const POLICY = 1008;
 const RESTARTS = [1001, 1012, 1013];
 
+/** The address of a sale's socket at a pusher; without a pusher, at the page's own server. @param {string|undefined} base */
+export function socketUrl(base, activityId) {
+  const url = base || globalThis.location?.origin || '';
+  return `${url.replace(/^http/, 'ws').replace(/\/$/, '')}/v1/ws?activity=${encodeURIComponent(activityId)}`;
+}
+
 export class Link {
   #o;
   #socket = null;
