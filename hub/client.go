@@ -103,7 +103,11 @@ func (c *Client) Err() error {
 func (c *Client) Tell(m Message, again bool) bool {
 	c.shard.mu.Lock()
 	defer c.shard.mu.Unlock()
-	key := keyOf(m.Key)
+	return c.tell(keyOf(m.Key), m, again)
+}
+
+// tell is Tell with the lock held.
+func (c *Client) tell(key uint64, m Message, again bool) bool {
 	if v, ok := c.givenVersion(key); ok && (m.Version < v || m.Version == v && !again) {
 		return false
 	}

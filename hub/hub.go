@@ -268,6 +268,22 @@ func (h *Hub) Deliver(userID int64, m Message) int {
 	return queued
 }
 
+// Restate is Deliver for a message that was read, not published: as Tell's, it does not count against the bounds, since there
+// are only as many as the user has keys.
+func (h *Hub) Restate(userID int64, m Message) int {
+	s := &h.shards[h.ShardOf(userID)]
+	key := keyOf(m.Key)
+	queued := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := s.users[userID]; c != nil; c = c.nextOfUser {
+		if c.tell(key, m, false) {
+			queued++
+		}
+	}
+	return queued
+}
+
 // Broadcast queues data for every viewer of a sale. What still waits from the broadcast before is replaced. It returns
 // for how many clients it was queued.
 func (h *Hub) Broadcast(activityID string, data []byte) int {

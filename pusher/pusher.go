@@ -82,7 +82,7 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	p.loops = loopsOf(&p.cfg)
 	p.subs = newSubscriptions(cfg.UnsubscribeAfter, d.Log)
 	p.hub = hub.New(hub.Options{
-		Shards: cfg.Shards, QueueMessages: cfg.QueueMessages, QueueBytes: cfg.QueueBytes, MaxSocketsPerUser: cfg.MaxSocketsPerUser,
+		Shards: cfg.Shards, QueueMessages: cfg.QueueMessages, QueueBytes: cfg.QueueBytes, MaxSocketsPerUser: cfg.MaxSocketsPerUser, RememberKeys: max(64, cfg.MaxSales),
 		OnShard: func(int) { p.subs.changed() }, OnSale: func(string) { p.subs.changed() },
 	})
 	p.metrics = newMetrics(d.Metrics, p.hub)
@@ -100,7 +100,7 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 		},
 	}
 	p.server = &http.Server{
-		Handler: p.routes(d.Metrics), ReadHeaderTimeout: cfg.HandshakeTimeout, IdleTimeout: cfg.IdleTimeout,
+		Handler: p.routes(d.Metrics), ReadHeaderTimeout: cfg.HandshakeTimeout, ReadTimeout: cfg.HandshakeTimeout, IdleTimeout: cfg.IdleTimeout,
 		WriteTimeout: cfg.WriteTimeout, MaxHeaderBytes: cfg.MaxHeaderBytes, ErrorLog: slog.NewLogLogger(d.Log.Handler(), slog.LevelWarn),
 	}
 	p.subs.hub, p.subs.sub = p.hub, d.Subscriber(&Handler{p})
@@ -162,7 +162,10 @@ func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	late := p.drain(grace)
 	stopCtx, cancel := context.WithDeadline(context.Background(), deadline.Add(time.Second))
 	defer cancel()
-	err = errors.Join(err, late, p.server.Shutdown(stopCtx))
+	if down := p.server.Shutdown(stopCtx); down != nil {
+		late = errors.Join(late, down, p.server.Close())
+	}
+	err = errors.Join(err, late)
 	stopWork()
 	workers.Wait()
 	if closeErr := p.subs.sub.Close(); closeErr != nil {

@@ -136,7 +136,7 @@ func (r *refusals) tell(ctx context.Context, fresh map[int64][]sale.Result) erro
 		for _, user := range some {
 			for i := range fresh[user] {
 				if !inSale(known[user], fresh[user][i].ActivityID) {
-					r.told.Add(float64(r.hub.Deliver(user, messageOf(&fresh[user][i], at))))
+					r.told.Add(float64(r.hub.Restate(user, messageOf(&fresh[user][i], at))))
 				}
 			}
 		}

@@ -203,26 +203,26 @@ func (s *socket) read(l *loop) error {
 			return err
 		}
 		if s.ws == nil {
-			continue // an event stream's peer has nothing to say
+			return errPolicy // an event stream's peer has nothing to say
 		}
 		rest, err := s.take(l.in[:n+got], s.message)
 		if err != nil {
 			return err
 		}
-		s.keep(rest)
+		s.keep(rest, len(rest) < n+got)
 	}
 	s.signal(canRead)
 	return nil
 }
 
-// keep keeps half a message until the rest comes.
-func (s *socket) keep(rest []byte) {
+// keep keeps half a message until the rest comes. another: it is not the one whose first half was there before.
+func (s *socket) keep(rest []byte, another bool) {
 	switch {
 	case len(rest) == 0:
 		s.partial = nil
 		s.partialAt.Store(0)
 	default:
-		if s.partialAt.Load() == 0 {
+		if another || s.partialAt.Load() == 0 {
 			s.partialAt.Store(time.Now().UnixMilli())
 		}
 		s.partial = append([]byte(nil), rest...)

@@ -302,7 +302,7 @@ func (r *reader) rereadShard(ctx context.Context, shard int) error {
 		at := time.Now().UnixNano()
 		for user, rs := range results {
 			for i := range rs {
-				r.told.Add(float64(r.hub.Deliver(user, messageOf(&rs[i], at))))
+				r.told.Add(float64(r.hub.Restate(user, messageOf(&rs[i], at))))
 			}
 		}
 		users = users[n:]

@@ -21,7 +21,8 @@ func (p *Pusher) sweep(ctx context.Context) {
 		}
 		now, session := time.Now(), p.now().UnixMilli()
 		for _, c := range p.hub.Clients(shard) {
-			if s, ok := c.Owner().(*socket); ok {
+			// A socket that is not attached yet is still its handshake's, which has a deadline of its own.
+			if s, ok := c.Owner().(*socket); ok && s.events.Load()&detached == 0 {
 				s.check(now, session)
 			}
 		}

@@ -18,7 +18,7 @@
  */
 
 import { sameActivity, stateAt, withStock } from './client/activity.js';
-import { Api, SeckillError } from './client/http.js';
+import { Api, SeckillError, tokenGetter } from './client/http.js';
 import { Hold } from './client/hold.js';
 import { Link, socketUrl } from './client/link.js';
 import { Purchase } from './client/purchase.js';
@@ -89,6 +89,7 @@ export class SeckillClient {
       page: globalThis.document ? { document: globalThis.document, window: globalThis } : null,
       ...options,
     });
+    o.getToken = tokenGetter(o);
     this.#clock = new ServerClock(o.now);
     this.#results = new Results((r) => this.#news(r));
     const onSignIn = () => this.#signIn();
@@ -351,7 +352,7 @@ export class SeckillClient {
 
   async #signedIn() {
     if (this.#signedOut) return false;
-    return Boolean(await Promise.resolve(this.#o.getToken()).catch(() => null));
+    return Boolean(await this.#o.getToken().catch(() => 'not known')); // a failure is not a sign-out
   }
 
   #signIn() {

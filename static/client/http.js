@@ -23,6 +23,24 @@ export class SeckillError extends Error {
 
 const TIMEOUT_MS = 10_000;
 
+/**
+ * Makes the page's getToken one that always answers: with a token, null for nobody, or a temporary error when it fails or takes
+ * too long.
+ * @param {{getToken: () => (string|null|Promise<string|null>), timers: {set: Function, clear: Function}}} o
+ * @returns {() => Promise<string|null>}
+ */
+export function tokenGetter({ getToken, timers }) {
+  return () =>
+    new Promise((resolve, reject) => {
+      const fail = (why) => reject(new SeckillError('network', `no token: ${why}`, { status: 0 }));
+      const timer = timers.set(() => fail('getToken does not answer'), TIMEOUT_MS);
+      Promise.resolve()
+        .then(getToken)
+        .then(resolve, (err) => fail(err?.message ?? err))
+        .finally(() => timers.clear(timer));
+    });
+}
+
 export class Api {
   #options;
 
@@ -92,7 +110,7 @@ export class Api {
       return { response, text: await response.text() };
     } catch (err) {
       if (hold?.signal.aborted) throw new SeckillError('stopped', 'the answer is not wanted any more');
-      o.onReach(false);
+      if (!hold) o.onReach(false); // a held answer may be cut off by something on the way, while the server is well
       throw new SeckillError('network', String(err?.message ?? err), { status: 0 });
     } finally {
       o.timers.clear(timer);

@@ -103,10 +103,17 @@ export class Link {
     const { WebSocket } = this.#o;
     if (WebSocket === null || this.#socket) return;
     const placeholder = (this.#socket = {}); // one attempt at a time, also while the token is fetched
-    const token = await Promise.resolve(this.#o.getToken()).catch(() => null);
+    let token;
+    let failed = false;
+    try {
+      token = await this.#o.getToken();
+    } catch {
+      failed = true; // such as a refresh without a network: not the same as nobody being signed in
+    }
     if (this.#socket !== placeholder) return;
     this.#socket = null;
     if (this.#stopped) return;
+    if (failed) return this.#lost(0);
     if (!token) return this.#o.onSignIn();
     let socket;
     try {

@@ -13,8 +13,9 @@ export class EventStream {
   #fetch;
   #url;
   #token;
-  #abort = null; // of the stream that is read
-  #opening = null; // of the one that is asked for
+  #current = null; // AbortController of the stream that tells
+  #opening = null; // of the one that is to take its place
+  #code = LOST; // what the last one ended with
   #closed = false;
 
   /**
@@ -31,62 +32,56 @@ export class EventStream {
     this.#open();
   }
 
-  /** A stream cannot be asked for the state: another one begins with it, and replaces this one once it is there. */
+  /** A stream cannot be asked for the state: another one begins with it, and takes this one's place with its first frame. */
   send() {
     this.#open();
   }
 
   close() {
     this.#closed = true;
-    this.#abort?.abort();
+    this.#current?.abort();
     this.#opening?.abort();
     this.onmessage = this.onclose = this.onalive = null;
   }
 
   async #open() {
     this.#opening?.abort();
-    const abort = (this.#opening = new AbortController());
+    const stream = (this.#opening = new AbortController());
     let code = LOST;
     try {
       const response = await this.#fetch(this.#url, {
         method: 'GET', headers: { Accept: 'text/event-stream', Authorization: `Bearer ${this.#token}` },
-        cache: 'no-store', credentials: 'omit', signal: abort.signal,
+        cache: 'no-store', credentials: 'omit', signal: stream.signal,
       });
-      if (this.#closed || this.#opening !== abort) return abort.abort();
-      this.#opening = null;
-      if (response.status === 200 && response.body) {
-        this.#abort?.abort();
-        this.#abort = abort;
-        code = await this.#read(response.body, abort);
-      } else {
-        code = STATUS_CODES[response.status] ?? LOST;
-      }
+      if (!this.#wanted(stream)) stream.abort();
+      else if (response.status === 200 && response.body) code = await this.#read(response.body, stream);
+      else code = STATUS_CODES[response.status] ?? LOST;
     } catch {
       // of the network, or our own abort
     }
-    if (this.#opening === abort) this.#opening = null;
-    // Another one is read or asked for: this end does not matter.
-    if (this.#closed || this.#opening || (this.#abort && this.#abort !== abort)) return;
-    this.#closed = true;
-    this.onclose?.({ code });
+    this.#over(stream, code);
+  }
+
+  #wanted(stream) {
+    return !this.#closed && (this.#current === stream || this.#opening === stream);
   }
 
   /** Reads events to the end of the stream and returns the code it ends with. */
-  async #read(body, abort) {
+  async #read(body, stream) {
     const reader = body.pipeThrough(new TextDecoderStream()).getReader();
     try {
       let text = '';
       let data = '';
       for (;;) {
         const { done, value } = await reader.read();
-        if (done || this.#closed || this.#abort !== abort) return LOST;
-        this.onalive?.();
+        if (done || !this.#wanted(stream)) return LOST;
+        if (this.#current === stream) this.onalive?.();
         const lines = (text + value).split('\n');
         text = lines.pop();
         for (const line of lines) {
           if (line.startsWith('data: ')) data += line.slice('data: '.length);
           else if (line === '' && data) {
-            const code = this.#event(data);
+            const code = this.#event(data, stream);
             if (code) return code;
             data = '';
           }
@@ -98,14 +93,35 @@ export class EventStream {
   }
 
   /** Passes on a frame; one of type close ends the stream with its code. */
-  #event(data) {
+  #event(data, stream) {
+    let frame;
     try {
-      const frame = JSON.parse(data);
-      if (frame.type === 'close') return frame.code;
+      frame = JSON.parse(data);
     } catch {
       return 0;
     }
+    if (frame.type === 'close') return frame.code;
+    if (this.#opening === stream) {
+      this.#opening = null;
+      this.#current?.abort();
+      this.#current = stream;
+    }
     this.onmessage?.({ data });
     return 0;
+  }
+
+  /** A stream has ended. It is the end of all when no other one tells or is to tell. */
+  #over(stream, code) {
+    if (!this.#wanted(stream)) return;
+    if (this.#current === stream) {
+      this.#current = null;
+      this.#code = code;
+    } else {
+      this.#opening = null;
+      if (this.#code === LOST && !this.#current) this.#code = code;
+    }
+    if (this.#current || this.#opening) return;
+    this.#closed = true;
+    this.onclose?.({ code: this.#code });
   }
 }

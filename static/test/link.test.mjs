@@ -260,3 +260,16 @@ test('ids and money stay text', async () => {
   sockets.last().onmessage({ data: '{"type":"result","requestToken":"T1","activityId":"A","commodityId":"C","quantity":1,"status":"paid","orderNo":"63650796718526464107","version":2}' });
   assert.equal(client.result.orderNo, '63650796718526464107');
 });
+
+test('a getToken that fails once, throws, or never answers is asked again; it is no sign-out', async () => {
+  const faults = [() => Promise.reject(new Error('no network')), () => { throw new Error('not ready'); }, () => new Promise(() => {})];
+  for (const fault of faults) {
+    let asked = 0;
+    const { client, clock, sockets, events } = setUp({ getToken: () => (++asked <= 2 ? fault() : JWT) });
+    client.start();
+    for (let i = 0; i < 60 && sockets.all.length === 0; i++) await clock.advance(1_000);
+    assert.ok(sockets.all.length > 0, 'a socket is opened in the end');
+    assert.equal(events.signin.length, 0);
+    client.stop();
+  }
+});

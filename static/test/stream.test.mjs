@@ -84,11 +84,12 @@ test('FS-090: a check replaces a stream by a new one without a gap', async () =>
   client.check();
   await settle();
   assert.equal(streams.all.length, 2);
+  streams.last().tell({ type: 'result', ...result('paid', 2, { orderNo: '7' }) });
+  streams.last().tell({ type: 'synced', serverTime: clock.time });
+  await settle();
   streams.all[0].write(':\n\n');
   await settle();
   assert.ok(streams.all[0].closed, 'the old one is ended');
-  streams.last().tell({ type: 'result', ...result('paid', 2, { orderNo: '7' }) });
-  streams.last().tell({ type: 'synced', serverTime: clock.time });
   await clock.advance(6_000);
   assert.equal(events.result.at(-1).status, 'paid');
   assert.equal(events.link.length, links, 'the link was never down');
@@ -150,4 +151,31 @@ test('a stream closed before it was answered stays closed', async () => {
   answer(streams.answer());
   await settle();
   assert.equal(heard, 0);
+});
+
+test('a working stream is not given up for one that is refused', async () => {
+  const streams = new FakeStreams();
+  const stream = new EventStream('ws://push.test/v1/ws?activity=A', ['bearer.x'], async () => streams.answer());
+  const got = [];
+  let code = null;
+  stream.onmessage = (e) => got.push(JSON.parse(e.data).type);
+  stream.onclose = (e) => (code = e.code);
+  await settle();
+  streams.last().tell({ type: 'synced' });
+  await settle();
+  stream.send();
+  await settle();
+  streams.all[1].tell({ type: 'close', code: 4429, reason: 'too many connections' });
+  await settle();
+  streams.all[0].tell({ type: 'result' });
+  await settle();
+  assert.deepEqual(got, ['synced', 'result']);
+  assert.equal(code, null);
+  stream.send(); // and what the first one says at its end counts, also while another is asked for
+  await settle();
+  streams.all[0].tell({ type: 'close', code: 4401, reason: 'expired' });
+  await settle();
+  streams.all[2].end();
+  await settle();
+  assert.equal(code, 4401);
 });
