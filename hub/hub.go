@@ -244,6 +244,18 @@ func (h *Hub) countViewer(activityID string, n int) {
 	}
 }
 
+// Full reports whether a user has as many clients as allowed.
+func (h *Hub) Full(userID int64) bool {
+	s := &h.shards[h.ShardOf(userID)]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for c := s.users[userID]; c != nil; c = c.nextOfUser {
+		n++
+	}
+	return n >= h.o.MaxSocketsPerUser
+}
+
 // Online reports whether a user has a client here.
 func (h *Hub) Online(userID int64) bool {
 	s := &h.shards[h.ShardOf(userID)]

@@ -19,7 +19,7 @@ type Config struct {
 	TrustedProxies []string // addresses or CIDRs whose X-Forwarded-For is believed; default none
 
 	HandshakeTimeout time.Duration // for the headers to come in and the upgrade to go out; default 5 s
-	IdleTimeout      time.Duration // of a keep-alive connection without a socket; default 60 s
+	IdleTimeout      time.Duration // of a keep-alive connection without a socket; default 10 s
 	MaxHeaderBytes   int           // of a request; default 16 KiB
 
 	PingEvery        time.Duration // default 25 s
@@ -63,7 +63,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	def(&c.Shards, 16)
 	def(&c.HandshakeTimeout, 5*time.Second)
-	def(&c.IdleTimeout, time.Minute)
+	def(&c.IdleTimeout, 10*time.Second)
 	def(&c.MaxHeaderBytes, 16<<10)
 	def(&c.PingEvery, 25*time.Second)
 	def(&c.PeerTimeout, 2*c.PingEvery+c.PingEvery/5)

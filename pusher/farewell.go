@@ -67,6 +67,13 @@ func (p *Pusher) departing(w *wire, on bool) {
 	}
 }
 
+// closing is how many connections are being closed; they have descriptors still.
+func (p *Pusher) closing() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.leaving)
+}
+
 // refuseOpen closes a socket that never belonged to the hub.
 func (p *Pusher) refuseOpen(conn *websocket.Conn, reason error) {
 	sendClose(conn, reason, p.cfg.CloseWait)

@@ -97,7 +97,7 @@ func (p *Pusher) admit(r *http.Request, v *visitor) error {
 	if !p.origins.allow(r) {
 		return refuse(http.StatusForbidden, sale.CodeForbiddenOrigin, "this origin may not open a socket")
 	}
-	if p.hub.Sockets() >= p.maxSockets {
+	if p.hub.Sockets()+p.closing() >= p.maxSockets {
 		return retryLater(http.StatusServiceUnavailable, sale.CodeOverloaded, "too many sockets here, please try again", 5*time.Second)
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)

@@ -14,6 +14,9 @@ import (
 // with one call and costs nothing more, and whoever is told reads or writes until there is nothing left.
 const watched = syscall.EPOLLIN | syscall.EPOLLOUT | syscall.EPOLLRDHUP | 1<<31 // EPOLLET
 
+// tcpUserTimeout is TCP_USER_TIMEOUT, in milliseconds, which package syscall does not name.
+const tcpUserTimeout = 18
+
 // poller watches connections in place of a goroutine each. The set of connections is itself a file that the Go runtime
 // watches, so waiting costs a goroutine and no thread.
 type poller struct {
@@ -92,6 +95,8 @@ func (p *poller) add(conn net.Conn, s *socket) (stream, error) {
 	var ctlErr error
 	err = raw.Control(func(fd uintptr) {
 		st.fd = int32(fd)
+		// A peer that is gone without a word: what was sent to it stays unacknowledged. An event stream's has no other sign.
+		_ = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout, int(s.p.cfg.PeerTimeout.Milliseconds()))
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.sockets[st.fd] = s

@@ -2,9 +2,11 @@ package pusher
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/gorilla/websocket"
 
+	"seckill/hub"
 	"seckill/internal/sale"
 )
 
@@ -33,7 +35,12 @@ func (p *Pusher) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 // openStream answers the request with the head of a stream that ends with its connection, and takes the connection.
-func (p *Pusher) openStream(w http.ResponseWriter, r *http.Request, _ *visitor) (*wire, *websocket.Conn, error) {
+func (p *Pusher) openStream(w http.ResponseWriter, r *http.Request, v *visitor) (*wire, *websocket.Conn, error) {
+	if p.hub.Full(v.user) { // another moment's answer than Register's, which stands; but most get a status
+		err := retryLater(http.StatusTooManyRequests, sale.CodeRateLimited, hub.ErrTooMany.Error(), 5*time.Second)
+		p.writeProblem(w, r, err)
+		return nil, nil, err
+	}
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-store")

@@ -19,14 +19,19 @@ func (p *Pusher) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		now, session := time.Now(), p.now().UnixMilli()
-		for _, c := range p.hub.Clients(shard) {
-			// A socket that is not attached yet is still its handshake's, which has a deadline of its own.
-			if s, ok := c.Owner().(*socket); ok && s.events.Load()&detached == 0 {
-				s.check(now, session)
-			}
-		}
+		now := time.Now()
+		p.sweepShard(shard, now)
 		p.reader.late(now)
+	}
+}
+
+func (p *Pusher) sweepShard(shard int, now time.Time) {
+	session := p.now().UnixMilli()
+	for _, c := range p.hub.Clients(shard) {
+		// A socket that is not attached yet is still its handshake's, which has a deadline of its own.
+		if s, ok := c.Owner().(*socket); ok && s.events.Load()&detached == 0 {
+			s.check(now, session)
+		}
 	}
 }
 

@@ -12,8 +12,11 @@ import (
 // presenceKey is a hash: of each pusher's node, who is connected there. It is no sale's, and lives while pushers do.
 const presenceKey = "seckill:presence"
 
-// PresenceEvery is how often a pusher tells its presence; what is older than three times that is not believed.
+// PresenceEvery is how often a pusher tells its presence.
 const PresenceEvery = 5 * time.Second
+
+// presenceFor is how long that is believed: some rounds, and what the clocks of machines differ by.
+const presenceFor = time.Minute
 
 type wirePresence struct {
 	Sockets int            `json:"sockets"`
@@ -41,7 +44,7 @@ func (p *Publisher) ForgetPresence(ctx context.Context, node string) error {
 	return nil
 }
 
-// Presences reads what the pushers have told lately, in no order, and forgets what is old.
+// Presences reads what the pushers have told within the last minute, in no order, and forgets what is old.
 func (p *Publisher) Presences(ctx context.Context, now time.Time) ([]sale.Presence, error) {
 	all, err := p.rdb.HGetAll(ctx, presenceKey).Result()
 	if err != nil {
@@ -51,7 +54,7 @@ func (p *Publisher) Presences(ctx context.Context, now time.Time) ([]sale.Presen
 	var old []string
 	for node, text := range all {
 		var w wirePresence
-		if err := json.Unmarshal([]byte(text), &w); err != nil || now.Sub(sale.FromMillis(w.At)) > 3*PresenceEvery {
+		if err := json.Unmarshal([]byte(text), &w); err != nil || now.Sub(sale.FromMillis(w.At)) > presenceFor {
 			old = append(old, node)
 			continue
 		}

@@ -17,7 +17,7 @@ func TestPresence(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	a := sale.Presence{Node: "a", Sockets: 3, Users: 2, Viewers: map[string]int{"S": 3}, At: now}
 	must(t, p.TellPresence(ctx, a))
-	must(t, p.TellPresence(ctx, sale.Presence{Node: "died", Sockets: 9, At: now.Add(-3*push.PresenceEvery - time.Second)}))
+	must(t, p.TellPresence(ctx, sale.Presence{Node: "died", Sockets: 9, At: now.Add(-2 * time.Minute)}))
 	must(t, p.TellPresence(ctx, sale.Presence{Node: "stops", Sockets: 9, At: now}))
 	must(t, p.ForgetPresence(ctx, "stops"))
 	got, err := p.Presences(ctx, now)
