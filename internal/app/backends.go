@@ -5,7 +5,12 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -32,9 +37,47 @@ func (a *App) startEmbedded() error {
 	a.cfg.Kafka.Brokers = b.KafkaBrokers
 	a.cfg.Database.Driver, a.cfg.Database.DSN = ledger.DriverSQLite, b.SQLitePath
 	a.cfg.Auth.DemoLogin = true
-	for _, secret := range []*string{&a.cfg.Auth.JWTSecret, &a.cfg.Auth.RequestTokenSecret, &a.cfg.Auth.AdminToken} {
-		if *secret == "" {
-			*secret = newSecret()
+	return a.chooseSecrets()
+}
+
+// keptSecrets are the secrets that the embedded start has chosen, in its data folder: orders and messages that outlive a restart
+// are of no use without the secret that their tokens are signed with.
+type keptSecrets struct {
+	JWTSecret          string `json:"jwtSecret"`
+	RequestTokenSecret string `json:"requestTokenSecret"`
+	AdminToken         string `json:"adminToken"`
+}
+
+// chooseSecrets fills in what is not configured, the same as the last time where there is a data folder.
+func (a *App) chooseSecrets() error {
+	kept := keptSecrets{newSecret(), newSecret(), newSecret()}
+	if a.cfg.Data != "" {
+		path := filepath.Join(a.cfg.Data, "secrets.json")
+		data, err := os.ReadFile(path)
+		switch {
+		case err == nil:
+			if err := json.Unmarshal(data, &kept); err != nil {
+				return fmt.Errorf("read %s: %w", path, err)
+			}
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("read kept secrets: %w", err)
+		default:
+			data, err := json.Marshal(kept)
+			if err != nil {
+				return fmt.Errorf("keep secrets: %w", err)
+			}
+			if err := os.WriteFile(path, data, 0o600); err != nil {
+				return fmt.Errorf("keep secrets: %w", err)
+			}
+		}
+	}
+	auth := &a.cfg.Auth
+	for _, s := range []struct {
+		configured *string
+		kept       string
+	}{{&auth.JWTSecret, kept.JWTSecret}, {&auth.RequestTokenSecret, kept.RequestTokenSecret}, {&auth.AdminToken, kept.AdminToken}} {
+		if *s.configured == "" {
+			*s.configured = s.kept
 		}
 	}
 	return nil

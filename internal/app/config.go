@@ -97,16 +97,17 @@ type LimitsConfig struct {
 
 // AuthConfig says which tokens are good.
 type AuthConfig struct {
-	JWTSecret          string // HS256
-	JWTPublicKeyFile   string // PEM; RS256 or ES256
-	JWKSURL            string
-	Issuer             string
-	Audience           string
-	RequestTokenSecret string // the same in every gateway, consumer and reconciler
-	RequestTokenLife   time.Duration
-	AdminToken         string // empty: no admin API
-	PaymentSecret      string // of the payment service's callbacks; empty: none are taken
-	DemoLogin          bool   // anyone may sign in as anyone, and pay: for trying out only
+	JWTSecret                string // HS256
+	JWTPublicKeyFile         string // PEM; RS256 or ES256
+	JWKSURL                  string
+	Issuer                   string
+	Audience                 string
+	RequestTokenSecret       string // the same in every gateway, consumer and reconciler
+	RequestTokenSecretBefore string // the secret before it: its tokens stay good, so that a change leaves nobody without an answer
+	RequestTokenLife         time.Duration
+	AdminToken               string // empty: no admin API
+	PaymentSecret            string // of the payment service's callbacks; empty: none are taken
+	DemoLogin                bool   // anyone may sign in as anyone, and pay: for trying out only
 }
 
 // DemoConfig is about the sale that the embedded start opens.

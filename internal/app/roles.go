@@ -239,6 +239,9 @@ func (a *App) requestTokenMaker() (*auth.RequestTokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUsage, err)
 	}
+	if before := a.cfg.Auth.RequestTokenSecretBefore; before != "" {
+		tokens.AlsoAccept([]byte(before))
+	}
 	return tokens, nil
 }
 

@@ -37,9 +37,10 @@ const (
 
 // RequestTokens makes and checks request tokens.
 type RequestTokens struct {
-	life time.Duration
-	now  func() time.Time
-	macs sync.Pool
+	life   time.Duration
+	now    func() time.Time
+	macs   sync.Pool
+	before *sync.Pool // of the secret before, or nil
 }
 
 // MinRequestSecretBytes is the shortest signing secret accepted.
@@ -56,13 +57,19 @@ func NewRequestTokens(secret []byte, life time.Duration, now func() time.Time) (
 	}, nil
 }
 
+// AlsoAccept has tokens of an earlier secret count as issued, for as long as there may be some on their way: without it, a change of
+// the secret would leave those who have one without an answer.
+func (t *RequestTokens) AlsoAccept(before []byte) {
+	t.before = &sync.Pool{New: func() any { return hmac.New(sha256.New, before) }}
+}
+
 // Issue makes a token for this user and sale.
 func (t *RequestTokens) Issue(userID int64, activityID string) (token string, expires time.Time) {
 	expires = t.now().Add(t.life).Truncate(time.Second)
 	var body [bodyBytes]byte
 	binary.BigEndian.PutUint32(body[:], uint32(expires.Unix()))
 	_, _ = rand.Read(body[expiryBytes : expiryBytes+randomBytes]) // never fails, see crypto/rand
-	t.sign(body[:], userID, activityID)
+	sign(&t.macs, body[:], userID, activityID)
 	return base64.RawURLEncoding.EncodeToString(body[:]) + "." + activityID, expires
 }
 
@@ -72,13 +79,13 @@ func (t *RequestTokens) Promoted(returned string, userID int64, activityID strin
 	var body [bodyBytes]byte
 	sum := sha256.Sum256([]byte("promotion of " + returned))
 	copy(body[expiryBytes:expiryBytes+randomBytes], sum[:])
-	t.sign(body[:], userID, activityID)
+	sign(&t.macs, body[:], userID, activityID)
 	return base64.RawURLEncoding.EncodeToString(body[:]) + "." + activityID
 }
 
-func (t *RequestTokens) sign(body []byte, userID int64, activityID string) {
-	mac := t.macs.Get().(hash.Hash)
-	defer t.macs.Put(mac)
+func sign(macs *sync.Pool, body []byte, userID int64, activityID string) {
+	mac := macs.Get().(hash.Hash)
+	defer macs.Put(mac)
 	mac.Reset()
 	var scratch [96]byte
 	in := append(scratch[:0], body[:expiryBytes+randomBytes]...)
@@ -111,9 +118,12 @@ func (t *RequestTokens) Verify(token string, userID int64) (activityID string, e
 	if _, err := base64.RawURLEncoding.Strict().Decode(given[:], chars[:]); err != nil {
 		return "", ErrInvalidToken
 	}
-	want := given
-	t.sign(want[:], userID, activityID)
-	if subtle.ConstantTimeCompare(given[:], want[:]) != 1 {
+	signedBy := func(macs *sync.Pool) bool {
+		want := given
+		sign(macs, want[:], userID, activityID)
+		return subtle.ConstantTimeCompare(given[:], want[:]) == 1
+	}
+	if !signedBy(&t.macs) && (t.before == nil || !signedBy(t.before)) {
 		return "", ErrInvalidToken
 	}
 	if t.now().Unix() >= int64(binary.BigEndian.Uint32(given[:])) {

@@ -193,8 +193,9 @@ func (t *Topics) EndOffsets(ctx context.Context) (map[int]int64, error) {
 	return ends, nil
 }
 
-// Committed returns, for each partition of the orders topic, the offset the group will read next; 0 where it has
-// committed none.
+// Committed returns, for each partition of the orders topic, the offset the group will read next: what it has committed, but
+// never less than the first that is still there. A group that stood still for longer than Kafka keeps offsets and messages
+// has none of either, and nothing to read.
 func (t *Topics) Committed(ctx context.Context) (map[int]int64, error) {
 	parts, err := t.partitions(ctx)
 	if err != nil {
@@ -208,17 +209,40 @@ func (t *Topics) Committed(ctx context.Context) (map[int]int64, error) {
 	if res.Error != nil && !errors.Is(res.Error, kafka.GroupIdNotFound) {
 		return nil, fmt.Errorf("fetch committed offsets: %w", res.Error)
 	}
-	committed := make(map[int]int64, len(parts))
-	for _, p := range parts {
-		committed[p] = 0
+	committed, err := t.firstOffsets(ctx, parts)
+	if err != nil {
+		return nil, err
 	}
 	for _, p := range res.Topics[t.o.OrdersTopic] {
 		if p.Error != nil {
 			return nil, fmt.Errorf("committed offset of partition %d: %w", p.Partition, p.Error)
 		}
-		committed[p.Partition] = max(0, p.CommittedOffset)
+		committed[p.Partition] = max(committed[p.Partition], p.CommittedOffset)
 	}
 	return committed, nil
+}
+
+// firstOffsets are the first that are still there.
+func (t *Topics) firstOffsets(ctx context.Context, parts []int) (map[int]int64, error) {
+	reqs := make([]kafka.OffsetRequest, 0, len(parts))
+	for _, p := range parts {
+		reqs = append(reqs, kafka.FirstOffsetOf(p))
+	}
+	res, err := t.client.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{t.o.OrdersTopic: reqs}})
+	if err != nil {
+		return nil, fmt.Errorf("list first offsets: %w", err)
+	}
+	first := make(map[int]int64, len(parts))
+	for _, p := range parts {
+		first[p] = 0
+	}
+	for _, p := range res.Topics[t.o.OrdersTopic] {
+		if p.Error != nil {
+			return nil, fmt.Errorf("list first offset of partition %d: %w", p.Partition, p.Error)
+		}
+		first[p.Partition] = max(0, p.FirstOffset)
+	}
+	return first, nil
 }
 
 func (t *Topics) partitions(ctx context.Context) ([]int, error) {
