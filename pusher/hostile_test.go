@@ -105,7 +105,10 @@ func TestFS094_ClosingSocketsCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		for _, c := range r.hub.Clients(r.hub.ShardOf(user)) {
+	}
+	eventually(t, "all are in the hub", func() bool { return r.hub.Sockets() == 3 })
+	for shard := range r.hub.Shards() {
+		for _, c := range r.hub.Clients(shard) {
 			c.Close(errTryLater) // the peer does not answer
 		}
 	}
