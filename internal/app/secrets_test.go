@@ -25,7 +25,7 @@ func TestSecretsOutliveARestart(t *testing.T) {
 	if third := choose(dir, "a configured secret"); third.RequestTokenSecret != "a configured secret" || third.JWTSecret != first.JWTSecret {
 		t.Errorf("%+v", third)
 	}
-	if choose("", "") == choose("", "") {
+	if one, other := choose("", ""), choose("", ""); one == other {
 		t.Error("without a folder the secrets are the same twice")
 	}
 	path := filepath.Join(dir, "secrets.json")
