@@ -19,7 +19,6 @@ func TestBenchPush(t *testing.T) {
 	}
 	for name, more := range map[string][]string{"pusher": {"--restart"}, "floor": {"--floor", floor}} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			cmd := exec.Command(binary, append([]string{
 				"bench", "push", "--redis", redis.Addr, "--sockets", "200", "--processes", "2", "--idle", "1s", "--rate", "500", "--for", "1s",
 			}, more...)...)
