@@ -192,6 +192,37 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 	for i, g := range job.Gateways {
 		clients[i] = apiclient.New("http://"+g, job.InFlight)
 	}
+	var waits []time.Duration
+	polls := make(chan struct{}, 50)
+	follow := func(u *crowdUser) {
+		c := clients[int(u.id)%len(clients)]
+		r, polled, ok := u.outcome(ctx, c, job, polls)
+		if !ok {
+			note("user %d: accepted, never told", u.id)
+			return
+		}
+		if r.RequestToken != u.token {
+			note("user %d was told of token %s, has %s", u.id, r.RequestToken, u.token)
+		}
+		told := crowdOutcome{User: u.id, Token: u.token, Status: r.Status}
+		if job.CancelEvery > 0 && u.id%job.CancelEvery == 0 && !told.refused() {
+			if err := u.cancel(ctx, c, r.OrderNo); err != nil {
+				note("user %d cancels %s: %v", u.id, r.OrderNo, err)
+			}
+			told.Cancelled = true
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		rep.Told++
+		rep.ByStatus[r.Status]++
+		waits = append(waits, r.at.Sub(u.acceptedAt))
+		if polled {
+			rep.Polled++
+		}
+		if job.Faults {
+			rep.Outcomes = append(rep.Outcomes, told)
+		}
+	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, job.InFlight)
 	for i, u := range users {
@@ -200,58 +231,19 @@ func runCrowd(job crowdJob, users []*crowdUser) crowdReport {
 			defer func() { <-slots }()
 			verdict, retries, err := u.buyUntilAnswered(ctx, clients[i%len(clients)], job.Activity)
 			mu.Lock()
+			defer mu.Unlock()
 			rep.Retries += retries
 			switch verdict {
 			case "accepted":
 				rep.Accepted++
+				wg.Go(func() { follow(u) })
 			case "sold_out":
 				rep.SoldOut++
-			}
-			mu.Unlock()
-			if verdict == "" {
-				note("user %d: %v", u.id, err)
+			default:
+				wg.Go(func() { note("user %d: %v", u.id, err) }) // it takes the lock
 			}
 			if u.unsure {
-				mu.Lock()
 				rep.Unsure = append(rep.Unsure, crowdOutcome{User: u.id, Token: u.token})
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	var waits []time.Duration
-	polls := make(chan struct{}, 50)
-	for _, u := range users {
-		if u.acceptedAt.IsZero() {
-			continue
-		}
-		wg.Go(func() {
-			c := clients[int(u.id)%len(clients)]
-			r, polled, ok := u.outcome(ctx, c, job, polls)
-			if !ok {
-				note("user %d: accepted, never told", u.id)
-				return
-			}
-			if r.RequestToken != u.token {
-				note("user %d was told of token %s, has %s", u.id, r.RequestToken, u.token)
-			}
-			told := crowdOutcome{User: u.id, Token: u.token, Status: r.Status}
-			if job.CancelEvery > 0 && u.id%job.CancelEvery == 0 && !told.refused() {
-				if err := u.cancel(ctx, c, r.OrderNo); err != nil {
-					note("user %d cancels %s: %v", u.id, r.OrderNo, err)
-				}
-				told.Cancelled = true
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			rep.Told++
-			rep.ByStatus[r.Status]++
-			waits = append(waits, r.at.Sub(u.acceptedAt))
-			if polled {
-				rep.Polled++
-			}
-			if job.Faults {
-				rep.Outcomes = append(rep.Outcomes, told)
 			}
 		})
 	}

@@ -125,7 +125,7 @@ func (s *stack) proxyRound(seed uint64, proxies map[string]*faultProxy, table *r
 	done := make(chan struct{})
 	reports := s.crowd(2, crowdJob{
 		Gateways: birds.gateways, Pushers: birds.pushers,
-		Activity: id, Users: users, InFlight: 40, Within: 4 * time.Minute, Faults: true, CancelEvery: 10,
+		Activity: id, Users: users, InFlight: 40, Within: 4 * time.Minute, Faults: true, CancelEvery: 4,
 	}, func() {
 		birds.fly()
 		t.Cleanup(func() { <-done })
@@ -146,7 +146,7 @@ func (s *stack) proxyRound(seed uint64, proxies map[string]*faultProxy, table *r
 			selling++
 		}
 	}
-	t.Logf("faults: each of %v at each of %d pairs, %d in all, %d of them while units were left", faultKinds(), len(proxies), len(m.faults), selling)
+	t.Logf("faults: %v at each of %d pairs, %d in all, %d of them while units were left", faultKinds(), len(proxies), len(m.faults), selling)
 	if selling < len(m.faults)/2 {
 		t.Errorf("only %d of %d faults fell into the sale", selling, len(m.faults))
 	}
@@ -167,20 +167,26 @@ type meddler struct {
 }
 
 // faultsAtATime is how many pairs are hurt side by side.
-const faultsAtATime = 3
+const faultsAtATime = 4
 
-// run makes each kind of fault at each pair once, in random order. Two faults of one pair follow each other.
+// run makes each kind of fault at each pair, cut and swallow twice, in random order. Two faults of one pair follow each
+// other.
 func (m *meddler) run(rnd *rand.Rand) {
 	type fault struct {
 		pair, kind  string
 		delay, hold time.Duration
 	}
+	ms := func(least, more int) time.Duration { return time.Duration(least+rnd.IntN(more)) * time.Millisecond }
 	var list []fault
 	for _, pair := range pairs() {
 		for _, kind := range faultKinds() {
-			list = append(list, fault{
-				pair, kind, time.Duration(1000+rnd.IntN(2000)) * time.Millisecond, time.Duration(1000+rnd.IntN(2500)) * time.Millisecond,
-			})
+			switch kind {
+			case "late", "slow":
+				delay := ms(1000, 2000)
+				list = append(list, fault{pair, kind, delay, delay + ms(0, 1000)})
+			default: // long enough to run into every deadline, and a short one
+				list = append(list, fault{pair, kind, 0, ms(1500, 2500)}, fault{pair, kind, 0, ms(50, 600)})
+			}
 		}
 	}
 	rnd.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
