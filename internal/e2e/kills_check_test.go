@@ -15,6 +15,7 @@ import (
 type saleWatch struct {
 	stop, done chan struct{}
 	sold       atomic.Int64
+	epoch      atomic.Int64
 	total      int64
 	looks      int
 	bad        []string
@@ -60,14 +61,16 @@ func (s *stack) watchSale(id string, total int64) *saleWatch {
 func (w *saleWatch) look(db *sql.DB, id string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	var sold, orders int64
-	err := db.QueryRowContext(ctx, "SELECT (SELECT sold_count FROM stock_table WHERE activity_id = ? AND commodity_id = 'C1'), "+liveOrders(),
-		times(17, id)...).Scan(&sold, &orders)
+	var epoch, sold, orders int64
+	err := db.QueryRowContext(ctx, "SELECT (SELECT epoch FROM activity WHERE id = ?), "+
+		"(SELECT sold_count FROM stock_table WHERE activity_id = ? AND commodity_id = 'C1'), "+liveOrders(),
+		times(18, id)...).Scan(&epoch, &sold, &orders)
 	if err != nil {
 		return // the database is down
 	}
 	w.looks++
 	w.sold.Store(sold)
+	w.epoch.Store(epoch)
 	if (sold > w.total || orders != sold) && len(w.bad) < 5 {
 		w.bad = append(w.bad, fmt.Sprintf("look %d: sold %d of %d, %d orders", w.looks, sold, w.total, orders))
 	}

@@ -109,7 +109,7 @@ func (s *stack) killRound(plan killPlan, table *recoveries) {
 		t.Error(bad)
 	}
 	table.add(append(k.alone, k.storm), birds)
-	t.Logf("kills: %s", k.summary())
+	t.Logf("kills: %s; losses of Redis noticed within %v", k.summary(), k.noticed.Round(10*time.Millisecond))
 	kills := slices.Concat(k.alone, k.together)
 	for _, kind := range victimKinds() {
 		if !slices.ContainsFunc(kills, func(v kill) bool { return v.kind == kind && v.selling }) {
@@ -151,6 +151,8 @@ type killer struct {
 	birds *canaries
 
 	alone, together []kill
+	mu              sync.Mutex
+	noticed         time.Duration  // the longest that a loss of Redis went unnoticed
 	storm           kill           // the last one of those together, and how long until all were back
 	back            sync.WaitGroup // of the roles that are starting again
 }
@@ -241,6 +243,7 @@ func (k *killer) kill(name string, await func(p *proc)) kill {
 	}
 	switch name {
 	case "redis":
+		defer k.notices(k.watch.epoch.Load())
 		if !k.plan.stale {
 			restart(s.redis, nil)
 			break
@@ -266,6 +269,27 @@ func (k *killer) kill(name string, await func(p *proc)) kill {
 		s.t.Errorf("kill %s: %v", name, err)
 	}
 	return v
+}
+
+// noticesWithin bounds how long after its return a loss of Redis may go unnoticed; the database may be down meanwhile.
+const noticesWithin = 20 * time.Second
+
+// notices waits, beside the killing, until a Redis that is back counts as one that lost data, which raises the epoch
+// (R10, R15). Without this an audit would put things right in the end, and nobody would see that nobody noticed.
+func (k *killer) notices(epoch int64) {
+	back := time.Now()
+	k.back.Go(func() {
+		for k.watch.epoch.Load() <= epoch {
+			if time.Since(back) > noticesWithin {
+				k.s.t.Errorf("%v after Redis came back nobody had noticed what it lost, the epoch is still %d", noticesWithin, epoch)
+				return
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.noticed = max(k.noticed, time.Since(back))
+	})
 }
 
 // await waits until the role is ready, or was killed once more.
