@@ -88,6 +88,7 @@ type options struct {
 	brokers      int      // default 1
 	cluster      bool     // Redis Cluster instead of one Redis
 	ownDatabase  bool     // a MariaDB of its own, to be hurt
+	redisArgs    []string // further options of redis-server
 	kafkaProxies []string // addresses of proxies that will lead to kafkaBehind
 	env          []string
 }
@@ -118,7 +119,7 @@ func newStack(t *testing.T, o options) *stack {
 			s.rdb = redis.NewClusterClient(&redis.ClusterOptions{Addrs: redisAddrs})
 			return
 		}
-		s.redis = testenv.OwnRedis(t, testenv.RedisOptions{AOF: true})
+		s.redis = testenv.OwnRedis(t, testenv.RedisOptions{AOF: true, Args: o.redisArgs})
 		redisAddrs = []string{s.redis.Addr}
 		s.rdb = redis.NewClient(&redis.Options{Addr: s.redis.Addr})
 	})
