@@ -1,6 +1,6 @@
 // Package static holds the buy page, the operator console and the JavaScript client, as files that need no build
 // step. It only embeds them; the gateway serves them. seckill-client.js with the folder client is of use without the
-// page; its tests in the folder test run with Node and are not embedded.
+// page; its tests in the folder test run in Node and in a browser and are not embedded.
 package static
 
 import "embed"

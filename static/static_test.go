@@ -2,25 +2,12 @@ package static
 
 import (
 	"io/fs"
-	"os/exec"
 	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// The client's own tests, with doubles of the server, sockets and the clock (S29, S33, FS-081, FS-084 to FS-093).
-func TestClient(t *testing.T) {
-	t.Parallel()
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("needs Node 20 or later in PATH")
-	}
-	if out, err := exec.Command(node, "--test", "test/").CombinedOutput(); err != nil {
-		t.Fatalf("node --test: %v\n%s", err, out)
-	}
-}
 
 // files are the embedded files with one of the extensions.
 func files(t *testing.T, extensions ...string) map[string]string {
@@ -40,7 +27,7 @@ func files(t *testing.T, extensions ...string) map[string]string {
 	return out
 }
 
-// What a page or a module refers to is embedded, and no test is.
+// What a page or a module refers to is embedded.
 func TestReferencesAreEmbedded(t *testing.T) {
 	t.Parallel()
 	all := files(t, ".js", ".css", ".html")
@@ -53,12 +40,23 @@ func TestReferencesAreEmbedded(t *testing.T) {
 				t.Errorf("%s refers to %s, which is not embedded", name, m[1])
 			}
 		}
-		if strings.Contains(name, "test") {
-			t.Errorf("%s is embedded", name)
-		}
 	}
 	if count < 20 {
 		t.Errorf("only %d references found: the expression misses them", count)
+	}
+}
+
+// What is embedded is served, so that it holds nothing but pages and modules: no test, and nothing that only tests need.
+func TestTestsAreNotEmbedded(t *testing.T) {
+	t.Parallel()
+	err := fs.WalkDir(Files, ".", func(name string, d fs.DirEntry, err error) error {
+		if known := slices.Contains([]string{".js", ".css", ".html"}, path.Ext(name)); err == nil && (strings.Contains(name, "test") || !d.IsDir() && !known) {
+			t.Errorf("%s is embedded", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

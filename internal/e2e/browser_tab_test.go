@@ -15,38 +15,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
-
-	"seckill/internal/testenv"
 )
 
 // patience is how long a page may take to show what it must; the machine may be busy with other tests.
 const patience = 20 * time.Second
-
-// startBrowser starts a headless browser and returns the context that tabs are opened from.
-func startBrowser(t *testing.T) context.Context {
-	t.Helper()
-	opts := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(testenv.Chromium(t)), chromedp.UserDataDir(t.TempDir()),
-		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
-		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("lang", "en-US"),
-		chromedp.WSURLReadTimeout(time.Minute),
-	)
-	allocator, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
-	t.Cleanup(cancel)
-	browser, _ := chromedp.NewContext(allocator)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(browser, 20*time.Second)
-		defer cancel()
-		if err := chromedp.Cancel(ctx); err != nil {
-			t.Logf("close browser: %v", err)
-		}
-	})
-	if err := chromedp.Do(browser); err != nil {
-		t.Fatalf("start %s: %v", testenv.Chromium(t), err)
-	}
-	return browser
-}
 
 // tab is one page in a browser context of its own, as another person's browser is.
 type tab struct {

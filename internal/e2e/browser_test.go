@@ -17,6 +17,7 @@ import (
 
 	"seckill/internal/apiclient"
 	"seckill/internal/testenv"
+	"seckill/internal/testenv/browser"
 )
 
 // shop is an installation with pages: gateway1 names the pusher, gateway2 a push address that nobody serves.
@@ -40,7 +41,7 @@ func startShop(t *testing.T) *shop {
 	for _, p := range procs {
 		s.ready(p)
 	}
-	return &shop{stack: s, browser: startBrowser(t), page: "http://" + g1, blocked: "http://" + g2}
+	return &shop{stack: s, browser: browser.Start(t), page: "http://" + g1, blocked: "http://" + g2}
 }
 
 // sells opens a sale and returns the path of its page.

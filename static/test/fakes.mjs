@@ -4,9 +4,16 @@ import { SeckillClient } from '../seckill-client.js';
 
 export const START = 1_717_200_000_000;
 
+/** Comes after the tasks that are due, without the wait that a browser adds to a timer. */
+const afterTasks = globalThis.setImmediate ?? ((f) => {
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = () => (port1.close(), f());
+  port2.postMessage(null);
+});
+
 /** Lets everything that is ready run. */
 export async function settle() {
-  for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve));
+  for (let i = 0; i < 5; i++) await new Promise((resolve) => afterTasks(resolve));
 }
 
 /** A clock whose timers fire as it is moved on. */
@@ -115,7 +122,7 @@ export function fakeSockets() {
 }
 
 /** The JWT of user 42; nobody checks its signature here. */
-export const JWT = `e30.${Buffer.from('{"sub":"42"}').toString('base64url')}.x`;
+export const JWT = `e30.${btoa('{"sub":"42"}')}.x`;
 
 /** A client with all its doubles; events are collected by type. */
 export function setUp(options = {}) {

@@ -212,7 +212,6 @@ test('FS-089: back from the history, the state is read and the socket opened, an
   const target = { hidden: false, addEventListener: (type, f) => (listeners[type] = f), removeEventListener: () => {} };
   const { server, sockets, clock } = await connected({ page: { document: target, window: target } });
   sockets.last().end(1006); // the browser closes it when the page is frozen
-  clock.time += 1000;
   const asked = server.asked(ME).length;
   listeners.pageshow({ persisted: true });
   await clock.advance(10);
