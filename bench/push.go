@@ -5,19 +5,17 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
 	"github.com/redis/go-redis/v9"
-	"github.com/shopspring/decimal"
 
-	"seckill/internal/ledger"
 	"seckill/internal/push"
 	"seckill/internal/sale"
+	"seckill/internal/stock"
 )
 
 // PushOptions say what the push bench does. All are required.
@@ -30,23 +28,31 @@ type PushOptions struct {
 	Idle      time.Duration // from the last connect until memory is read; two rounds of pings are 50 s
 	Rate      int           // results a second, in all, while latency is measured
 	For       time.Duration // how long at that rate, and then how long at full speed; 0: not measured
+	Live      time.Duration // how long the stock changes all the time and every socket looks at it; 0, or a floor: not measured
 	Restart   bool          // at the end, kill a pusher and start it again
 	Log       io.Writer     // progress
 }
 
-// PushReport is what was measured. Latencies are from the moment a result was due to be published until a client had it.
+// Stretch is a time of results at a fixed rate. Latencies are from the moment a result was due to be published until a
+// client had it.
+type Stretch struct {
+	Rate                int // results a second
+	P50, P99, P999, Max time.Duration
+	CPUPerPush          time.Duration // of the pushers: all their processor time, divided by the results
+}
+
+// PushReport is what was measured.
 type PushReport struct {
 	Sockets, Processes int
 	ConnectsPerSecond  float64 // authenticated, subscribed, and told their state
 	RSSPerSocket       float64 // bytes, resident, above that of the empty process
 	LivePerSocket      float64 // bytes, heap found alive by the last collection and stacks, above the same
-	Rate               int
-	P50, P99, Max      time.Duration
-	CPUPerPush         time.Duration // of the pushers, at that rate
-	MostPerSecond      float64       // results delivered while 20,000 at most are on their way
+	AtRate             Stretch
+	MostPerSecond      float64 // results delivered while 20,000 at most are on their way
 	CPUPerPushAtMost   time.Duration
 	Published, Lost    int64 // results, and those that did not arrive
 	SocketsLost        int64
+	Live               *Live         `json:",omitempty"`
 	BackAfterRestart   time.Duration // from the kill of a pusher until all its sockets have been told their state by the next
 }
 
@@ -54,6 +60,7 @@ const (
 	benchSale   = "BENCH"
 	onTheirWay  = 20_000
 	mostAtOnce  = 256 // results in one pipeline
+	publishers  = 4   // at the fixed rate, side by side, as several consumers are
 	settleAfter = 3 * time.Second
 )
 
@@ -64,20 +71,22 @@ type pushBench struct {
 	out     *push.Publisher
 	servers []*process
 	workers []*worker
+	stock   *stock.Store
+	empty   usage // of the pushers before the first socket
 	dir     string
 	users   []int64 // with a socket
-	sent    int64
+	sent    atomic.Int64
 	report  PushReport
 }
 
 // Push measures sockets: memory, connects, latency at a fixed rate, and the most results a second.
 func Push(ctx context.Context, o PushOptions) (PushReport, error) {
 	b := &pushBench{o: o, secret: []byte(hex.EncodeToString([]byte("push bench")) + "-and-more-bytes"), report: PushReport{
-		Sockets: o.Sockets, Processes: o.Processes, Rate: o.Rate,
+		Sockets: o.Sockets, Processes: o.Processes,
 	}}
 	b.rdb = redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer func() { _ = b.rdb.Close() }()
-	b.out = push.NewPublisher(b.rdb, push.DefaultShards)
+	b.out, b.stock = push.NewPublisher(b.rdb, push.DefaultShards), stock.New(b.rdb, stock.Options{})
 	dir, err := os.MkdirTemp("", "seckill-bench")
 	if err != nil {
 		return b.report, fmt.Errorf("bench: %w", err)
@@ -86,7 +95,7 @@ func Push(ctx context.Context, o PushOptions) (PushReport, error) {
 	b.dir = dir
 	defer b.stop()
 	for _, step := range []func(context.Context) error{
-		b.startServers, b.connect, b.atRate, b.atMost, b.settle, b.restart,
+		b.startServers, b.connect, b.atRate, b.atMost, b.live, b.settle, b.restart,
 	} {
 		if err := step(ctx); err != nil {
 			return b.report, err
@@ -102,6 +111,9 @@ func (b *pushBench) stop() {
 	for _, s := range b.servers {
 		s.stop()
 	}
+	if err := b.stock.Purge(context.Background(), benchSale); err != nil {
+		b.say("the keys of the sale stay in Redis: %v", err)
+	}
 }
 
 func (b *pushBench) say(format string, args ...any) {
@@ -113,7 +125,7 @@ func (b *pushBench) startServers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := makeSale(ctx, database(b.dir)); err != nil {
+	if err := b.makeSale(ctx); err != nil {
 		return err
 	}
 	for i, addr := range addrs {
@@ -142,23 +154,6 @@ func (b *pushBench) startServer(ctx context.Context, i int, addr string) (*proce
 
 func database(dir string) string { return filepath.Join(dir, "bench.db") }
 
-// makeSale makes a database with one sale that is on.
-func makeSale(ctx context.Context, dsn string) error {
-	l, err := ledger.Open(ctx, ledger.Options{Driver: "sqlite", DSN: dsn, Role: "bench", Node: "bench"})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = l.Close() }()
-	if err := l.Migrate(ctx); err != nil {
-		return err
-	}
-	now := time.Now()
-	return l.CreateActivity(ctx, &sale.Activity{
-		ID: benchSale, Title: "Bench", StartsAt: now.Add(-time.Minute), EndsAt: now.Add(time.Hour), PayWithin: time.Minute,
-		WaitlistUntil: now.Add(time.Hour), Items: []sale.Item{{CommodityID: "C1", Title: "Unit", Total: 1, MaxPerUser: 1, Price: decimal.NewFromInt(1)}},
-	})
-}
-
 func (b *pushBench) usage(ctx context.Context) (sum usage, err error) {
 	for _, s := range b.servers {
 		u, err := s.usage(ctx)
@@ -172,8 +167,8 @@ func (b *pushBench) usage(ctx context.Context) (sum usage, err error) {
 
 // connect opens all sockets at full speed, waits, and reads the memory.
 func (b *pushBench) connect(ctx context.Context) error {
-	empty, err := b.usage(ctx)
-	if err != nil {
+	var err error
+	if b.empty, err = b.usage(ctx); err != nil {
 		return err
 	}
 	share := b.o.Sockets / b.o.Processes
@@ -211,10 +206,10 @@ func (b *pushBench) connect(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.report.RSSPerSocket = float64(u.RSS-empty.RSS) / n
-		b.report.LivePerSocket = float64(u.Live-empty.Live) / n
+		b.report.RSSPerSocket = float64(u.RSS-b.empty.RSS) / n
+		b.report.LivePerSocket = float64(u.Live-b.empty.Live) / n
 		b.say("%v after the last connect: %.2f KiB a socket resident, %.2f live; empty %.1f MiB", at, b.report.RSSPerSocket/1024,
-			b.report.LivePerSocket/1024, float64(empty.RSS)/(1<<20))
+			b.report.LivePerSocket/1024, float64(b.empty.RSS)/(1<<20))
 	}
 	return nil
 }
@@ -225,62 +220,6 @@ func (b *pushBench) idled(at time.Duration) time.Duration {
 		return 28 * time.Second
 	}
 	return 0
-}
-
-// result is one to publish: its order number is the time when it was due.
-func (b *pushBench) result(due time.Time) sale.UserResult {
-	b.sent++
-	return sale.UserResult{UserID: b.users[rand.IntN(len(b.users))], Result: sale.Result{
-		RequestToken: "bench-" + strconv.FormatInt(b.sent, 10), ActivityID: benchSale, CommodityID: "C1", Quantity: 1,
-		Status: sale.StatusPendingPayment, OrderNo: strconv.FormatInt(due.UnixNano(), 10), PayBefore: due.Add(time.Minute), Version: 1,
-	}}
-}
-
-// atRate publishes at a fixed rate, whether or not the servers keep up, and takes the latencies.
-func (b *pushBench) atRate(ctx context.Context) error {
-	if b.o.For <= 0 {
-		return nil
-	}
-	if _, err := b.collect(); err != nil { // forgets what was before
-		return err
-	}
-	before, err := b.usage(ctx)
-	if err != nil {
-		return err
-	}
-	from, first := time.Now(), b.sent
-	for time.Since(from) < b.o.For && ctx.Err() == nil {
-		var batch []sale.UserResult
-		for len(batch) < mostAtOnce {
-			due := from.Add(time.Duration(b.sent-first) * time.Second / time.Duration(b.o.Rate))
-			if due.After(time.Now()) {
-				break
-			}
-			batch = append(batch, b.result(due))
-		}
-		if len(batch) == 0 {
-			time.Sleep(200 * time.Microsecond)
-			continue
-		}
-		if err := b.out.Results(ctx, batch); err != nil {
-			return err
-		}
-	}
-	after, err := b.usage(ctx)
-	if err != nil {
-		return err
-	}
-	time.Sleep(settleAfter)
-	h, err := b.collect()
-	if err != nil {
-		return err
-	}
-	at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) * time.Microsecond }
-	b.report.P50, b.report.P99, b.report.Max = at(50), at(99), time.Duration(h.Max())*time.Microsecond
-	b.report.CPUPerPush = (after.CPU - before.CPU) / time.Duration(b.sent-first)
-	b.say("%d a second for %v: p50 %v, p99 %v, p99.9 %v, max %v, %v of processor a push", b.o.Rate, b.o.For, b.report.P50, b.report.P99,
-		at(99.9), b.report.Max, b.report.CPUPerPush)
-	return nil
 }
 
 // atMost publishes as fast as results arrive.
@@ -298,7 +237,7 @@ func (b *pushBench) atMost(ctx context.Context) error {
 	}
 	from, got := time.Now(), first
 	for time.Since(from) < b.o.For && ctx.Err() == nil {
-		for b.sent-got < onTheirWay {
+		for b.sent.Load()-got < onTheirWay {
 			batch := make([]sale.UserResult, mostAtOnce)
 			for i := range batch {
 				batch[i] = b.result(time.Now())
@@ -310,7 +249,7 @@ func (b *pushBench) atMost(ctx context.Context) error {
 		if got, err = b.received(); err != nil {
 			return err
 		}
-		if b.sent-got >= onTheirWay {
+		if b.sent.Load()-got >= onTheirWay {
 			time.Sleep(2 * time.Millisecond)
 		}
 	}
@@ -332,8 +271,9 @@ func (b *pushBench) settle(context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.report.Published, b.report.Lost = b.sent, b.sent-got
-	b.say("%d published, %d lost, %d sockets lost", b.sent, b.report.Lost, b.report.SocketsLost)
+	b.report.Published = b.sent.Load()
+	b.report.Lost = b.report.Published - got
+	b.say("%d published, %d lost, %d sockets lost", b.report.Published, b.report.Lost, b.report.SocketsLost)
 	return nil
 }
 
@@ -379,17 +319,4 @@ func (b *pushBench) received() (n int64, err error) {
 		b.report.SocketsLost += r.Lost
 	}
 	return n, nil
-}
-
-// collect merges the workers' latencies since the last time.
-func (b *pushBench) collect() (*hdrhistogram.Histogram, error) {
-	all := newHistogram()
-	for _, w := range b.workers {
-		r, err := w.ask("report")
-		if err != nil {
-			return nil, err
-		}
-		all.Merge(hdrhistogram.Import(r.Latency))
-	}
-	return all, nil
 }

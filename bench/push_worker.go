@@ -43,7 +43,8 @@ type pushReport struct {
 	Lost      int64                  `json:"lost,omitempty"`      // sockets that ended
 	Synced    int64                  `json:"synced,omitempty"`    // sockets that have been told their state
 	Error     string                 `json:"error,omitempty"`
-	Latency   *hdrhistogram.Snapshot `json:"latency,omitempty"` // microseconds, since the last report
+	Latency   *hdrhistogram.Snapshot `json:"latency,omitempty"` // of results: microseconds, since the last report
+	Live      *hdrhistogram.Snapshot `json:"live,omitempty"`    // ages of live states: the same
 }
 
 // usersOf lists n users of one of several pushers, as a load balancer that hashes by u spreads them: each hub shard is at
@@ -71,6 +72,7 @@ type pushWorker struct {
 
 	mu      sync.Mutex
 	latency *hdrhistogram.Histogram
+	live    *hdrhistogram.Histogram
 }
 
 func newHistogram() *hdrhistogram.Histogram {
@@ -84,7 +86,7 @@ func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	if !lines.Scan() {
 		return fmt.Errorf("no job: %w", lines.Err())
 	}
-	w := &pushWorker{latency: newHistogram()}
+	w := &pushWorker{latency: newHistogram(), live: newHistogram()}
 	if err := json.Unmarshal(lines.Bytes(), &w.job); err != nil {
 		return fmt.Errorf("job: %w", err)
 	}
@@ -105,7 +107,8 @@ func PushWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		if lines.Text() == "report" {
 			w.mu.Lock()
 			r.Latency = w.latency.Export()
-			w.latency = newHistogram()
+			r.Live = w.live.Export()
+			w.latency, w.live = newHistogram(), newHistogram()
 			w.mu.Unlock()
 		}
 		if err := answer.Encode(r); err != nil {
@@ -194,17 +197,14 @@ func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) (told boo
 		buf = b.Bytes()
 		switch {
 		case bytes.HasPrefix(buf, []byte(`{"type":"result"`)):
-			now := time.Now().UnixNano()
-			_, rest, _ := bytes.Cut(buf, []byte(`"orderNo":"`))
-			digits, _, _ := bytes.Cut(rest, []byte(`"`))
-			due, err := strconv.ParseInt(string(digits), 10, 64)
-			if err != nil {
-				continue
+			if due, ok := number(buf, `"orderNo":"`); ok {
+				w.received.Add(1)
+				w.note(&w.latency, time.Now().UnixNano()-due)
 			}
-			w.received.Add(1)
-			w.mu.Lock()
-			_ = w.latency.RecordValue(min(max(1, (now-due)/1000), time.Minute.Microseconds()))
-			w.mu.Unlock()
+		case bytes.HasPrefix(buf, []byte(`{"type":"activity"`)):
+			if at, ok := number(buf, `"serverTime":`); ok && told { // the first is of the connect
+				w.note(&w.live, time.Now().UnixNano()-at*int64(time.Millisecond))
+			}
 		case bytes.HasPrefix(buf, []byte(`{"type":"synced"`)):
 			if !told {
 				told = true
@@ -213,6 +213,23 @@ func (w *pushWorker) listen(conn *websocket.Conn, synced chan<- error) (told boo
 			}
 		}
 	}
+}
+
+// number reads the one behind a piece of JSON.
+func number(frame []byte, behind string) (n int64, ok bool) {
+	_, rest, _ := bytes.Cut(frame, []byte(behind))
+	end := 0
+	for end < len(rest) && rest[end] >= '0' && rest[end] <= '9' {
+		end++
+	}
+	n, err := strconv.ParseInt(string(rest[:end]), 10, 64)
+	return n, err == nil
+}
+
+func (w *pushWorker) note(h **hdrhistogram.Histogram, nanos int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_ = (*h).RecordValue(min(max(1, nanos/1000), time.Minute.Microseconds()))
 }
 
 // end is the end of a socket.

@@ -27,7 +27,8 @@ type Config struct {
 	WriteTimeout     time.Duration // for one frame to go out; default 10 s
 	CloseWait        time.Duration // for the peer's answer to a close frame; default 1 s
 	FrameTimeout     time.Duration // for an inbound message to come in whole; default 5 s
-	MaxFrameBytes    int           // of an inbound message; default 1 KiB
+	MaxFrameBytes    int           // of an inbound message, compressed and not; default 1 KiB
+	Compression      bool          // agreed on with clients that ask for it: fewer bytes for processor time; default off
 	InboundPerSecond int           // inbound frames of one socket, pings and pongs included; default 5
 	InboundBurst     int           // of those at once; default 20
 

@@ -3,6 +3,7 @@ package pusher
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -312,6 +313,12 @@ type running struct {
 
 func start(t *testing.T, w *world, cfg Config) *running {
 	t.Helper()
+	return startOn(t, w, cfg, func(ln net.Listener) net.Listener { return ln })
+}
+
+// startOn starts a pusher behind a listener of the test's making.
+func startOn(t *testing.T, w *world, cfg Config, behind func(net.Listener) net.Listener) *running {
+	t.Helper()
 	def(&cfg.DrainWindow, time.Millisecond)
 	book := &logBook{}
 	p, err := New(cfg, Deps{
@@ -330,7 +337,7 @@ func start(t *testing.T, w *world, cfg Config) *running {
 	ln := &countingListener{Listener: tcp}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- p.Run(ctx, ln, 5*time.Second) }()
+	go func() { ended <- p.Run(ctx, behind(ln), 5*time.Second) }()
 	r := &running{Pusher: p, t: t, w: w, bus: w.subs[len(w.subs)-1], addr: tcp.Addr().String(), log: book, ln: ln}
 	r.stop = sync.OnceValue(func() error {
 		cancel()
@@ -428,6 +435,7 @@ type dialer struct {
 	addr     string // default: the pusher
 	compress bool
 	netDial  func(network, addr string) (net.Conn, error)
+	tls      *tls.Config // default: none
 }
 
 func (r *running) dial(user int64, d dialer) (*websocket.Conn, *http.Response, error) {
@@ -443,13 +451,17 @@ func (r *running) dial(user int64, d dialer) (*websocket.Conn, *http.Response, e
 	if d.header == nil {
 		d.header = http.Header{}
 	}
-	wd := websocket.Dialer{HandshakeTimeout: patience, EnableCompression: d.compress, NetDial: d.netDial}
+	wd := websocket.Dialer{HandshakeTimeout: patience, EnableCompression: d.compress, NetDial: d.netDial, TLSClientConfig: d.tls}
+	scheme := "ws"
+	if d.tls != nil {
+		scheme = "wss"
+	}
 	if d.browser {
 		wd.Subprotocols = []string{"seckill.v1", "bearer." + d.token}
 	} else if d.token != "none" {
 		d.header.Set("Authorization", "Bearer "+d.token)
 	}
-	return wd.Dial("ws://"+d.addr+"/v1/ws?"+d.query, d.header)
+	return wd.Dial(scheme+"://"+d.addr+"/v1/ws?"+d.query, d.header)
 }
 
 // connect opens a socket and reads it from then on.

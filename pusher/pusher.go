@@ -92,7 +92,7 @@ func New(cfg Config, d Deps) (*Pusher, error) {
 	p.reader = newReader(&p.cfg, &d, p.catalog, p.board, p.refused, p.hub, p.metrics.found,
 		func(shard int) bool { return p.subs.sub.Subscribed(shard) })
 	p.upgrader = websocket.Upgrader{
-		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 125, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{},
+		HandshakeTimeout: cfg.HandshakeTimeout, ReadBufferSize: 125, WriteBufferSize: 1024, WriteBufferPool: &sync.Pool{}, EnableCompression: cfg.Compression,
 		CheckOrigin: func(*http.Request) bool { return true }, // admit has checked it
 		Error: func(w http.ResponseWriter, r *http.Request, _ int, _ error) {
 			w.Header().Set("Sec-Websocket-Version", "13")

@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"compress/flate"
 	"errors"
 	"fmt"
 	"io"
@@ -241,7 +242,7 @@ func (s *socket) take(buf []byte, message func(kind int, data []byte) error) (re
 		if fenced {
 			s.wire.in = append(append(make([]byte, 0, n+len(fence)), buf[:n]...), fence[:]...)
 		}
-		kind, data, err := s.ws.ReadMessage()
+		kind, data, err := s.readMessage()
 		if errors.Is(err, errDry) { // more fragments than fit
 			return nil, websocket.ErrReadLimit
 		}
@@ -256,6 +257,26 @@ func (s *socket) take(buf []byte, message func(kind int, data []byte) error) (re
 		buf = buf[n:]
 	}
 	return buf, nil
+}
+
+// readMessage reads one message. The protocol implementation bounds its frames, which may be compressed (FS-078).
+func (s *socket) readMessage() (kind int, data []byte, err error) {
+	kind, r, err := s.ws.NextReader()
+	if err != nil {
+		return kind, nil, err //nolint:wrapcheck // read does
+	}
+	data, err = io.ReadAll(io.LimitReader(r, int64(s.p.cfg.MaxFrameBytes)+1))
+	var corrupt flate.CorruptInputError
+	if errors.As(err, &corrupt) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return kind, nil, errPolicy
+	}
+	if err != nil {
+		return kind, nil, err //nolint:wrapcheck // read does
+	}
+	if len(data) > s.p.cfg.MaxFrameBytes {
+		return kind, nil, websocket.ErrReadLimit
+	}
+	return kind, data, nil
 }
 
 // message acts on a message of the peer.

@@ -2,6 +2,7 @@ package pusher
 
 import (
 	"bytes"
+	"compress/flate"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,6 +270,101 @@ func TestFS078_FrameSize(t *testing.T) {
 	if code := c.end(); code != 1002 {
 		t.Errorf("frame with the compression bit: closed %d, want 1002", code)
 	}
+}
+
+// FS-078: compression is agreed on where it is configured and the client asks, and bounds what a frame inflates to.
+// Not parallel: it measures memory.
+func TestFS078_Compression(t *testing.T) {
+	w := newWorld()
+	r := start(t, w, Config{Compression: true})
+	plain, resp, err := r.dial(1, dialer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if ext := resp.Header.Get("Sec-Websocket-Extensions"); ext != "" {
+		t.Errorf("a client that did not ask was answered %q", ext)
+	}
+
+	counted := &countingDialer{}
+	c := r.connectWith(2, dialer{compress: true, netDial: counted.dial})
+	c.untilSynced()
+	before, plainBytes := counted.read.Load(), 0
+	for i := range 20 {
+		w.publish(result(2, fmt.Sprintf("token-%d", i), 1, sale.StatusPendingPayment))
+		plainBytes += len(c.next("result").raw)
+	}
+	if got := counted.read.Load() - before; got >= int64(plainBytes)*9/10 {
+		t.Errorf("%d bytes for results of %d", got, plainBytes)
+	}
+	c.send(`{"type":"sync"}`)
+	c.next("synced")
+
+	bomb := deflated(t, make([]byte, 900<<10))
+	if len(bomb) > 1000 {
+		t.Fatalf("the frame has %d bytes", len(bomb))
+	}
+	var start, end runtime.MemStats
+	runtime.ReadMemStats(&start)
+	if _, err := c.conn.NetConn().Write(maskedFrame(0xc1, bomb)); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(); code != 1009 {
+		t.Errorf("a frame that inflates: closed %d, want 1009", code)
+	}
+	runtime.ReadMemStats(&end)
+	if grown := end.TotalAlloc - start.TotalAlloc; grown > 1<<20 {
+		t.Errorf("%d bytes were allocated", grown)
+	}
+
+	for what, frame := range map[string][]byte{
+		"no deflate": maskedFrame(0xc1, []byte("\xff\xff\xff\xff")), "cut off": maskedFrame(0xc1, []byte{0x4b}),
+	} {
+		c = r.connectWith(3, dialer{compress: true})
+		c.untilSynced()
+		if _, err := c.conn.NetConn().Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		if code := c.end(); code != 1008 {
+			t.Errorf("%s: closed %d, want 1008", what, code)
+		}
+	}
+}
+
+// deflated is data as permessage-deflate sends it.
+func deflated(t *testing.T, data []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	fw, err := flate.NewWriter(&out, flate.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = fw.Write(data); err == nil {
+		err = fw.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte{0, 0, 0xff, 0xff})
+}
+
+// countingDialer counts the bytes that a client reads.
+type countingDialer struct{ read atomic.Int64 }
+
+func (d *countingDialer) dial(network, addr string) (net.Conn, error) {
+	conn, err := net.Dial(network, addr)
+	return &countingConn{conn, d}, err
+}
+
+type countingConn struct {
+	net.Conn
+	d *countingDialer
+}
+
+func (c *countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.d.read.Add(int64(n))
+	return n, err
 }
 
 // FS-079: the read loop ends at the first error, whatever it is, and everything of the socket is gone.

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"seckill/internal/sale"
 )
 
 // Everything about sockets holds as well where connections have goroutines of their own: on other systems, and for
@@ -55,6 +59,33 @@ func TestIdleSocketsHaveNoGoroutine(t *testing.T) {
 	}
 	time.Sleep(300 * time.Millisecond) // pings and pongs
 	eventually(t, "as few goroutines as with one socket", func() bool { return goroutinesOf("seckill/pusher.") <= before })
+}
+
+// A connection that the system cannot watch, as one that ends TLS here, has goroutines of its own; the others go on without.
+func TestTLSHasGoroutines(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil)
+	web.StartTLS() // for its certificate
+	t.Cleanup(web.Close)
+	w := newWorld()
+	r := startOn(t, w, Config{PingEvery: 50 * time.Millisecond, PeerTimeout: patience}, func(ln net.Listener) net.Listener {
+		return tls.NewListener(ln, web.TLS)
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(web.Certificate())
+	c := r.connectWith(1, dialer{tls: &tls.Config{RootCAs: roots, ServerName: "example.com"}})
+	c.untilSynced()
+	w.publish(result(1, "token-1", 1, sale.StatusPendingPayment))
+	c.next("result")
+	c.send(`{"type":"sync"}`)
+	c.untilSynced()
+	if goroutinesOf("pusher.(*pumped).pump") == 0 {
+		t.Error("no goroutine reads the connection")
+	}
+	if err := c.conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the socket is gone", func() bool { return r.hub.Sockets() == 0 && r.ln.count() == 0 })
 }
 
 // goroutinesOf counts the goroutines whose stack has a text.

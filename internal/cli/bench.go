@@ -56,6 +56,7 @@ func (c *command) benchPushCommand() *cobra.Command {
 	f.IntVar(&o.Processes, "processes", 1, "pushers, and as many client processes")
 	f.IntVar(&o.Rate, "rate", 2000, "results a second while latency is measured")
 	f.DurationVar(&o.For, "for", 20*time.Second, "how long at that rate, and then at full speed; 0: not at all")
+	f.DurationVar(&o.Live, "live", 0, "how long every socket is told a stock that changes all the time, beside the rate; 0: not at all")
 	f.BoolVar(&o.Restart, "restart", false, "at the end, kill a pusher and wait until its sockets are back")
 	f.DurationVar(&o.Idle, "idle", 60*time.Second, "from the last connect until memory is read")
 	return cmd

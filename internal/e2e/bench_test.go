@@ -17,7 +17,7 @@ func TestBenchPush(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", floor, "seckill/bench/floor").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for name, more := range map[string][]string{"pusher": {"--restart"}, "floor": {"--floor", floor}} {
+	for name, more := range map[string][]string{"pusher": {"--restart", "--live", "1s"}, "floor": {"--floor", floor}} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(binary, append([]string{
 				"bench", "push", "--redis", redis.Addr, "--sockets", "200", "--processes", "2", "--idle", "1s", "--rate", "500", "--for", "1s",
@@ -32,11 +32,11 @@ func TestBenchPush(t *testing.T) {
 			if err := json.Unmarshal(out, &r); err != nil {
 				t.Fatal(err)
 			}
-			if r.Lost != 0 || r.SocketsLost != 0 || r.Published < 500 || r.P50 <= 0 || r.P99 < r.P50 || r.ConnectsPerSecond <= 0 || r.MostPerSecond <= 0 {
+			if r.Lost != 0 || r.SocketsLost != 0 || r.Published < 500 || r.AtRate.P50 <= 0 || r.AtRate.P99 < r.AtRate.P50 || r.ConnectsPerSecond <= 0 || r.MostPerSecond <= 0 {
 				t.Errorf("%+v\n%s", r, said.String())
 			}
-			if name == "pusher" && r.BackAfterRestart <= 0 {
-				t.Errorf("no restart: %+v", r)
+			if name == "pusher" && (r.BackAfterRestart <= 0 || r.Live == nil || r.Live.PerViewer < 1) {
+				t.Errorf("no restart, or no live state: %+v\n%s", r, said.String())
 			}
 		})
 	}

@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/shopspring/decimal"
+
+	"seckill/internal/ledger"
+	"seckill/internal/sale"
+)
+
+// Live is a time in which the stock of the sale changes all the time, every socket looks at it, and results go on at the
+// fixed rate. The state is published four times a second, as by a reconciler.
+type Live struct {
+	Published      int           // states
+	PerViewer      float64       // states that a socket was told, on average; a newer one replaces one that waits
+	AgeP50, AgeP99 time.Duration // of a state when the client has it, since its pusher took it; whole milliseconds
+	Results        Stretch       // meanwhile
+	RSSPerSocket   float64       // bytes, at its end
+}
+
+const (
+	commodity  = "C1"
+	units      = 1_000_000
+	liveEvery  = 250 * time.Millisecond
+	epoch      = 1       // of the sale in Redis
+	firstBuyer = 1 << 40 // users without a socket
+)
+
+// makeSale makes a database and a stock with one sale that is on.
+func (b *pushBench) makeSale(ctx context.Context) error {
+	l, err := ledger.Open(ctx, ledger.Options{Driver: "sqlite", DSN: database(b.dir), Role: "bench", Node: "bench"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close() }()
+	if err := l.Migrate(ctx); err != nil {
+		return err
+	}
+	now := time.Now()
+	a := sale.Activity{
+		ID: benchSale, Title: "Bench", State: sale.StateScheduled, StartsAt: now.Add(-time.Minute), EndsAt: now.Add(time.Hour), PayWithin: time.Minute,
+		WaitlistUntil: now.Add(time.Hour), Items: []sale.Item{{CommodityID: commodity, Title: "Unit", Total: units, MaxPerUser: 1, Price: decimal.NewFromInt(1)}},
+	}
+	if err := l.CreateActivity(ctx, &a); err != nil {
+		return err
+	}
+	if err := b.stock.Purge(ctx, benchSale); err != nil {
+		return err
+	}
+	if err := b.stock.BeginRebuild(ctx, a, epoch); err != nil {
+		return err
+	}
+	return b.stock.FinishRebuild(ctx, &sale.Snapshot{Activity: a}, epoch)
+}
+
+// live has the stock change, and takes how it is told and what that does to results.
+func (b *pushBench) live(ctx context.Context) error {
+	if b.o.Live <= 0 || b.o.Floor != "" {
+		return nil
+	}
+	selling, stop := context.WithCancel(ctx)
+	defer stop()
+	published, failed := 0, error(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(liveEvery); failed == nil; {
+			select {
+			case <-selling.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			if failed = b.sellOne(ctx, published); failed == nil {
+				published++
+			}
+		}
+	}()
+	r, ages, err := b.stretch(ctx, b.o.Live)
+	stop()
+	<-done
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	u, err := b.usage(ctx)
+	if err != nil {
+		return err
+	}
+	sockets := float64(len(b.users))
+	l := Live{
+		Published: published, PerViewer: float64(ages.TotalCount()) / sockets, Results: r,
+		AgeP50: time.Duration(ages.ValueAtQuantile(50)) * time.Microsecond, AgeP99: time.Duration(ages.ValueAtQuantile(99)) * time.Microsecond,
+		RSSPerSocket: float64(u.RSS-b.empty.RSS) / sockets,
+	}
+	b.report.Live = &l
+	b.say("%d states published, a viewer was told %.1f of them, %.0f in all a second; age p50 %v, p99 %v; %.2f KiB a socket afterwards",
+		l.Published, l.PerViewer, float64(ages.TotalCount())/b.o.Live.Seconds(), l.AgeP50, l.AgeP99, l.RSSPerSocket/1024)
+	return nil
+}
+
+// sellOne sells a unit and tells the state, as a gateway and a reconciler do.
+func (b *pushBench) sellOne(ctx context.Context, i int) error {
+	replies, err := b.stock.Reserve(ctx, benchSale, time.Now(), []sale.ReserveRequest{
+		{Token: "live-" + strconv.Itoa(i), UserID: firstBuyer + int64(i), CommodityID: commodity, Quantity: 1},
+	})
+	if err != nil {
+		return err
+	}
+	if replies[0].Outcome != sale.ReserveAccepted {
+		return fmt.Errorf("bench: a unit could not be sold: %s", replies[0].Outcome)
+	}
+	lives, err := b.stock.Live(ctx, []string{benchSale})
+	if err != nil {
+		return err
+	}
+	return b.out.Live(ctx, lives[benchSale])
+}
