@@ -322,6 +322,9 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
+	if now := snap.Activity.Epoch; now != epoch { // Redis lost something once more, and nothing may open what is to be rebuilt again
+		return fmt.Errorf("the epoch is %d by now, no longer %d: %w", now, epoch, sale.ErrConflict)
+	}
 	if err := r.d.Stock.FinishRebuild(ctx, snap, epoch); err != nil {
 		return err
 	}

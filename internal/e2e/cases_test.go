@@ -504,7 +504,6 @@ func TestRedisCluster(t *testing.T) {
 func TestConsumerKilledBetweenCommits(t *testing.T) {
 	s := newStack(t, options{})
 	s.startSome(1, 0, 0)
-	s.start("reconciler", "reconciler1")
 	for i, step := range []string{"fetched", "decided", "settled", "announced"} {
 		helper := s.start("consumer", "steady") // the warm-up waits for the group
 		id := s.openSale(10)

@@ -16,6 +16,7 @@ type saleWatch struct {
 	stop, done chan struct{}
 	sold       atomic.Int64
 	epoch      atomic.Int64
+	id         string
 	total      int64
 	looks      int
 	bad        []string
@@ -40,7 +41,7 @@ func times(n int, v any) []any {
 
 // watchSale starts to look; end ends it.
 func (s *stack) watchSale(id string, total int64) *saleWatch {
-	w := &saleWatch{stop: make(chan struct{}), done: make(chan struct{}), total: total}
+	w := &saleWatch{stop: make(chan struct{}), done: make(chan struct{}), id: id, total: total}
 	go func() {
 		defer close(w.done)
 		tick := time.NewTicker(200 * time.Millisecond)

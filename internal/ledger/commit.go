@@ -52,8 +52,8 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // message that could not be stored (malformed ids, a token that belongs to another user) is answered with a
 // refusal as invalid and leaves no row; package queue lets none through.
 //
-// Errors: sale.ErrTransient (also when the outcome of the commit is unknown, or the epoch was raised and its
-// boundary is not stored yet): call again with the same batch; *MessageError: one message is at fault.
+// Errors: sale.ErrTransient (also when the outcome of the commit is unknown, or the sale's epoch changed
+// meanwhile): call again with the same batch; *MessageError: one message is at fault.
 func (l *Ledger) Commit(ctx context.Context, batch []sale.Pending) ([]sale.Decision, error) {
 	if len(batch) == 0 {
 		return nil, nil

@@ -10,9 +10,8 @@ import (
 	"seckill/internal/sale"
 )
 
-// AcquireLease takes a named lease for ttl, or extends it if holder has it. It returns the fence number, which
-// grows each time the lease changes hands or is taken anew after it ran out: the higher number is the later holder
-// (R17). Time is the database's own, so that the clocks of the processes do not matter. sale.ErrConflict: another
+// AcquireLease takes a named lease for ttl, also from another process of the same name, which is taken for one that has
+// crashed. It returns the fence number, which grows each time: the higher number is the later holder (R17). Time is the database's own, so that the clocks of the processes do not matter. sale.ErrConflict: another
 // holder has it.
 func (l *Ledger) AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (int64, error) {
 	if holder == "" || len(holder) > 128 || len(name) > 64 || plainText(holder+name, 192) != holder+name {
@@ -33,11 +32,10 @@ func (l *Ledger) AcquireLease(ctx context.Context, name, holder string, ttl time
 		if err != nil {
 			return err
 		}
-		if live := expires > now; live && who != holder {
+		if expires > now && who != holder {
 			return sale.ErrConflict
-		} else if !live {
-			fence++
 		}
+		fence++
 		_, err = t.ExecContext(ctx, "UPDATE lease SET holder = ?, fence = ?, expires_at = "+l.d.nowMS+" + ? WHERE name = ?",
 			holder, fence, ttl.Milliseconds(), name)
 		return err

@@ -30,15 +30,11 @@ type Options struct {
 	TxTimeout       time.Duration // longest transaction or query, from begin to commit; default 5 s
 	LockWait        time.Duration // longest wait for one row lock (MySQL: whole seconds); default 3 s
 	SnapshotTimeout time.Duration // longest RebuildSnapshot or Balance; default 2 min
-	// BoundaryWait is how long Commit puts off (as sale.ErrTransient) a token of an older epoch while the rebuild
-	// that raised the epoch has not stored its boundary; after that an unstored boundary counts as 0, and the
-	// token is refused (R10). Default 30 s.
-	BoundaryWait time.Duration
-	Attempts     int // tries of a status change, list or lease call on transient failures; default 4. Commit is never repeated here
-	MaxBatch     int // reservations in one Commit; default 2000
-	MaxRows      int // rows in one INSERT and values in one IN list; default 500
-	MaxList      int // rows of Activities (newest first), Untold and PendingReturns at most; default 1000
-	MaxUsers     int // users of one list that UserList and RebuildSnapshot read; default 1,000,000
+	Attempts        int           // tries of a status change, list or lease call on transient failures; default 4. Commit is never repeated here
+	MaxBatch        int           // reservations in one Commit; default 2000
+	MaxRows         int           // rows in one INSERT and values in one IN list; default 500
+	MaxList         int           // rows of Activities (newest first), Untold and PendingReturns at most; default 1000
+	MaxUsers        int           // users of one list that UserList and RebuildSnapshot read; default 1,000,000
 
 	Now func() time.Time // default time.Now
 	// NewOrderNo draws another order number when the one given with a reservation is taken (FS-096). Without it
@@ -72,7 +68,6 @@ func (o *Options) setDefaults() error {
 	setDuration(&o.TxTimeout, 5*time.Second)
 	setDuration(&o.LockWait, 3*time.Second)
 	setDuration(&o.SnapshotTimeout, 2*time.Minute)
-	setDuration(&o.BoundaryWait, 30*time.Second)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -39,8 +39,7 @@ type itemKey struct{ activityID, commodityID string }
 // activityRow is what Commit needs of an activity.
 type activityRow struct {
 	sale.Activity
-	epochAt       int64 // when the epoch was raised
-	boundaryEpoch int64 // epoch whose boundary is stored
+	boundaryEpoch int64 // the last epoch whose boundary is stored
 	boundary      map[int]int64
 }
 
@@ -139,10 +138,7 @@ func (p *plan) fresh(i int) (sale.Decision, error) {
 		return refusal(m, sale.ReasonInvalid), nil
 	}
 	a := p.activities[m.ActivityID]
-	reason, err := p.check(m, a)
-	if err != nil {
-		return sale.Decision{}, err
-	}
+	reason := p.check(m, a)
 	if reason != "" && p.how == tokensOnly {
 		return sale.Decision{}, errLookCloser // no key will find this user's order, which would come first
 	}
@@ -168,33 +164,27 @@ func (p *plan) fresh(i int) (sale.Decision, error) {
 	}, nil
 }
 
-// check says why a reservation cannot become an order; "" when it can. sale.ErrTransient: not to be said yet.
-func (p *plan) check(m *sale.Pending, a *activityRow) (sale.Reason, error) {
+// check says why a reservation cannot become an order; "" when it can.
+func (p *plan) check(m *sale.Pending, a *activityRow) sale.Reason {
 	if a == nil {
-		return sale.ReasonInvalid, nil
+		return sale.ReasonInvalid
 	}
 	it := a.Item(m.CommodityID)
 	if it == nil || m.Quantity < 1 || m.Quantity > it.MaxPerUser || !it.Price.Equal(m.Price) {
-		return sale.ReasonInvalid, nil
+		return sale.ReasonInvalid
 	}
 	if _, err := sale.Amount(m.Price, m.Quantity); err != nil {
-		return sale.ReasonInvalid, nil //nolint:nilerr // a bad amount is a decision, no failure
+		return sale.ReasonInvalid
 	}
 	if a.State == sale.StateSettled {
-		return sale.ReasonSaleEnded, nil // everything is decided, paid or closed; nothing may start again
+		return sale.ReasonSaleEnded // everything is decided, paid or closed; nothing may start again
 	}
-	if m.Epoch >= a.Epoch {
-		return "", nil
+	// Until the boundary is stored nothing has been counted for this epoch, and this transaction holds the row (lockEpoch):
+	// what it decides is in the snapshot.
+	if m.Epoch < a.Epoch && a.boundaryEpoch == a.Epoch && m.Offset >= a.boundary[m.Partition] {
+		return sale.ReasonExpired
 	}
-	if a.boundaryEpoch != a.Epoch && p.now.UnixMilli() < a.epochAt+p.l.opt.BoundaryWait.Milliseconds() {
-		// The rebuild is between raising the epoch and storing its boundary. To wait is what a slow consumer
-		// does; to refuse would throw away every honest reservation of the backlog.
-		return "", fmt.Errorf("activity %s: boundary of epoch %d not stored yet: %w", a.ID, a.Epoch, sale.ErrTransient)
-	}
-	if m.Offset >= a.boundary[m.Partition] {
-		return sale.ReasonExpired, nil
-	}
-	return "", nil
+	return ""
 }
 
 func refusal(m *sale.Pending, why sale.Reason) sale.Decision {

@@ -80,7 +80,7 @@ func (p *plan) readActivities(ctx context.Context, t tx) error {
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(ids)), p.l.opt.MaxRows) {
 		err := p.l.query(ctx, t, p.scanActivityItem, "SELECT a.id, a.ends_at, a.pay_within_s, a.close_grace_s, a.state, a.epoch, "+
-			"a.epoch_at, a.boundary_epoch, s.commodity_id, s.price, s.max_per_user "+
+			"a.boundary_epoch, s.commodity_id, s.price, s.max_per_user "+
 			"FROM activity a JOIN stock_table s ON s.activity_id = a.id WHERE a.id IN ("+marks(len(some))+")", anys(some)...)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (p *plan) scanActivityItem(r *sql.Rows) error {
 	var it sale.Item
 	var price, state string
 	var ends, within, grace int64
-	err := r.Scan(&a.ID, &ends, &within, &grace, &state, &a.Epoch, &a.epochAt, &a.boundaryEpoch, &it.CommodityID, &price, &it.MaxPerUser)
+	err := r.Scan(&a.ID, &ends, &within, &grace, &state, &a.Epoch, &a.boundaryEpoch, &it.CommodityID, &price, &it.MaxPerUser)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (p *plan) scanActivityItem(r *sql.Rows) error {
 	return nil
 }
 
-// readBoundaries reads the boundary of each activity that has a message of an older epoch.
+// readBoundaries reads the boundary of each activity that has a message of an older epoch, if there is one yet.
 func (p *plan) readBoundaries(ctx context.Context, t tx) error {
 	for i := range p.batch {
 		m := &p.batch[i]
@@ -121,6 +121,12 @@ func (p *plan) readBoundaries(ctx context.Context, t tx) error {
 			continue
 		}
 		a.boundary = map[int]int64{}
+		if a.boundaryEpoch != a.Epoch {
+			if err := p.lockEpoch(ctx, t, a); err != nil {
+				return err
+			}
+			continue
+		}
 		err := p.l.query(ctx, t, func(r *sql.Rows) error {
 			var partition int
 			var offset int64
@@ -131,6 +137,21 @@ func (p *plan) readBoundaries(ctx context.Context, t tx) error {
 		if err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// lockEpoch holds the row of an activity whose epoch was raised and has no boundary yet, until this transaction ends: a
+// rebuild stores its boundary, and after it takes its snapshot, when what is decided here is there to be seen (R10).
+// sale.ErrTransient: the epoch or its boundary has changed meanwhile.
+func (p *plan) lockEpoch(ctx context.Context, t tx, a *activityRow) error {
+	var epoch, boundary int64
+	q := "SELECT epoch, boundary_epoch FROM activity WHERE id = ?" + p.l.d.forUpdate
+	if err := t.QueryRowContext(ctx, q, a.ID).Scan(&epoch, &boundary); err != nil {
+		return err
+	}
+	if epoch != a.Epoch || boundary != a.boundaryEpoch {
+		return fmt.Errorf("activity %s is being rebuilt: %w", a.ID, sale.ErrTransient)
 	}
 	return nil
 }

@@ -141,6 +141,7 @@ type plan struct {
 	byUser   map[userKey]string // token of the order a user has
 	acts     map[string]activityRow
 	boundary map[string]map[int]int64
+	held     map[string]int64 // epochs that have no boundary as long as this transaction holds the activity's row
 
 	out     []sale.Decision
 	first   map[string]int
@@ -150,6 +151,7 @@ type plan struct {
 
 // read is the lookup of one transaction.
 func (p *plan) read() error {
+	p.held = map[string]int64{}
 	p.known, p.byUser, p.acts = map[string]sale.Decision{}, map[userKey]string{}, map[string]activityRow{}
 	p.boundary, p.first, p.planned = map[string]map[int]int64{}, map[string]int{}, map[userKey]int{}
 	for i := range p.batch {
@@ -238,10 +240,7 @@ func (p *plan) decideFresh(i int) (sale.Decision, error) {
 		return refuse(m, sale.ReasonInvalid), nil
 	}
 	a, ok := p.acts[m.ActivityID]
-	reason, err := p.check(m, &a, ok)
-	if err != nil {
-		return sale.Decision{}, err
-	}
+	reason := p.check(m, &a, ok)
 	if reason != "" && p.how == tokensOnly {
 		return sale.Decision{}, errLookCloser
 	}
@@ -263,30 +262,31 @@ func (p *plan) decideFresh(i int) (sale.Decision, error) {
 	}, nil
 }
 
-func (p *plan) check(m *sale.Pending, a *activityRow, known bool) (sale.Reason, error) {
+func (p *plan) check(m *sale.Pending, a *activityRow, known bool) sale.Reason {
 	if !known {
-		return sale.ReasonInvalid, nil
+		return sale.ReasonInvalid
 	}
 	it := a.Item(m.CommodityID)
 	if it == nil || m.Quantity < 1 || m.Quantity > it.MaxPerUser || !it.Price.Equal(m.Price) {
-		return sale.ReasonInvalid, nil
+		return sale.ReasonInvalid
 	}
 	if _, err := sale.Amount(m.Price, m.Quantity); err != nil {
-		return sale.ReasonInvalid, nil //nolint:nilerr // a bad amount is a decision, no failure
+		return sale.ReasonInvalid
 	}
 	if a.State == sale.StateSettled {
-		return sale.ReasonSaleEnded, nil
+		return sale.ReasonSaleEnded
 	}
-	if m.Epoch >= a.Epoch || p.db.bugs.NoEpoch {
-		return "", nil
+	if p.db.bugs.NoEpoch || m.Epoch >= a.Epoch {
+		return ""
 	}
-	if a.boundaryEpoch != a.Epoch && p.db.ms().Before(a.epochAt.Add(p.db.boundaryWait)) {
-		return "", fmt.Errorf("boundary of epoch %d not stored yet: %w", a.Epoch, sale.ErrTransient)
+	if a.boundaryEpoch != a.Epoch {
+		p.held[m.ActivityID] = a.Epoch
+		return ""
 	}
 	if m.Offset >= p.boundary[m.ActivityID][m.Partition] {
-		return sale.ReasonExpired, nil
+		return sale.ReasonExpired
 	}
-	return "", nil
+	return ""
 }
 
 // storable is as of package ledger.
@@ -300,6 +300,11 @@ func refuse(m *sale.Pending, why sale.Reason) sale.Decision {
 
 // write stores the new decisions, all or none.
 func (p *plan) write() error {
+	for id, epoch := range p.held {
+		if a := p.db.acts[id]; a.Epoch != epoch || a.boundaryEpoch == epoch {
+			return fmt.Errorf("activity %s is being rebuilt: %w", id, sale.ErrTransient)
+		}
+	}
 	sold, numbers := map[string]int64{}, map[string]bool{}
 	for _, i := range p.fresh {
 		d := &p.out[i]

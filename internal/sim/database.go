@@ -12,9 +12,8 @@ import (
 
 // database is what the SQL tables hold. Its methods are single transactions.
 type database struct {
-	now          func() time.Time
-	boundaryWait time.Duration
-	bugs         *Bugs
+	now  func() time.Time
+	bugs *Bugs
 
 	acts     map[string]*activityRow
 	orders   []*orderRow // in the order of their ids
@@ -35,7 +34,6 @@ type database struct {
 
 type activityRow struct {
 	sale.Activity
-	epochAt       time.Time
 	boundaryEpoch int64
 	fence         int64
 	boundary      map[int64]map[int]int64 // by epoch
@@ -86,7 +84,7 @@ type leaseRow struct {
 
 func newDatabase(now func() time.Time) *database {
 	return &database{
-		now: now, boundaryWait: 30 * time.Second, bugs: &Bugs{}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
+		now: now, bugs: &Bugs{}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
 		byUser: map[userKey]*orderRow{}, byNo: map[string]*orderRow{}, log: map[string][]logRow{}, first: map[string]string{},
 		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{}, seen: map[string]seenRow{}, maxBatch: 2000,
 	}
@@ -267,7 +265,7 @@ func (db *database) raiseEpoch(id string, fence int64) (int64, error) {
 		return 0, sale.ErrConflict
 	}
 	a.Epoch++
-	a.epochAt, a.fence = db.ms(), fence
+	a.fence = fence
 	return a.Epoch, nil
 }
 
@@ -275,7 +273,6 @@ func (db *database) suspect(id string, epoch int64) {
 	a := db.acts[id]
 	if a != nil && a.Epoch == epoch && a.State != sale.StateDraft && a.State != sale.StateSettled {
 		a.Epoch++
-		a.epochAt = db.ms()
 	}
 }
 

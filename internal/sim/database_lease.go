@@ -53,7 +53,7 @@ func (db *database) acquireLease(name, holder string, ttl time.Duration) (int64,
 		db.leases[name] = r
 	case r.expires.After(now) && r.holder != holder:
 		return 0, sale.ErrConflict
-	case !r.expires.After(now):
+	default:
 		r.fence++
 	}
 	r.holder, r.expires = holder, now.Add(ttl)

@@ -54,14 +54,14 @@ func TestLedgerDecidesAsTheDatabaseDoes(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		clock := newClock()
 		l, err := product.Open(t.Context(), product.Options{
-			Driver: product.DriverSQLite, DSN: filepath.Join(t.TempDir(), "sim.db"), Now: clock.now, BoundaryWait: time.Second,
+			Driver: product.DriverSQLite, DSN: filepath.Join(t.TempDir(), "sim.db"), Now: clock.now,
 		})
 		compareLedgers(t, l, err, clock)
 	})
 	t.Run("mysql", func(t *testing.T) {
 		clock := newClock()
 		l, err := product.Open(t.Context(), product.Options{
-			Driver: product.DriverMySQL, DSN: testDatabase(t), Now: clock.now, BoundaryWait: time.Second,
+			Driver: product.DriverMySQL, DSN: testDatabase(t), Now: clock.now,
 		})
 		compareLedgers(t, l, err, clock)
 	})
@@ -151,7 +151,6 @@ func newLedgerHistory(t *testing.T, l *product.Ledger, c *clock, id string, seed
 		t.Fatal(err)
 	}
 	db := newDatabase(c.now)
-	db.boundaryWait = time.Second
 	copied := *a
 	copied.Items = slices.Clone(a.Items)
 	db.acts[id] = &activityRow{Activity: copied, boundary: map[int64]map[int]int64{}}

@@ -179,3 +179,40 @@ func TestLateMarkStrandsNoUnit(t *testing.T) {
 		t.Errorf("answered %s, %d units on sale, want 1", found[0], left)
 	}
 }
+
+// overtaken raises the epoch as a rebuild takes its snapshot, once, and notes the epochs at each opening.
+type overtaken struct {
+	mu     sync.Mutex
+	o      *office
+	done   bool
+	opened [][2]int64 // in Redis, in the database
+}
+
+func (c *overtaken) call(ctx context.Context, _ port, name, _ string, do func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.o.db.acts[saleID]
+	if name == "snapshot" && tagOf(ctx) == tagRebuild && !c.done {
+		c.done = true
+		c.o.db.suspect(saleID, a.Epoch)
+	}
+	if name == "open" {
+		epoch, _ := c.o.redis.of(saleID).position()
+		c.opened = append(c.opened, [2]int64{epoch, a.Epoch})
+	}
+	return do()
+}
+
+// R10: a rebuild during which another loss is noticed opens nothing; the next one does.
+func TestOvertakenRebuildOpensNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		c := &overtaken{o: o}
+		o.db.suspect(saleID, o.db.acts[saleID].Epoch)
+		o.lead(t, c, 5*time.Second)
+		if !c.done || len(c.opened) != 1 || c.opened[0][0] != c.opened[0][1] {
+			t.Errorf("opened at the epochs {redis, database} %v, want once, and both the same", c.opened)
+		}
+	})
+}

@@ -57,13 +57,13 @@ type suiteLedger struct {
 
 func openSuiteLedger(t *testing.T, edit func(*product.Options)) ledgertest.Ledger {
 	t.Helper()
-	o := product.Options{Now: time.Now, MaxBatch: 2000, BoundaryWait: 30 * time.Second}
+	o := product.Options{Now: time.Now, MaxBatch: 2000}
 	ledgertest.Defaults(&o)
 	if edit != nil {
 		edit(&o)
 	}
 	db := newDatabase(o.Now)
-	db.maxBatch, db.newOrderNo, db.boundaryWait = o.MaxBatch, o.NewOrderNo, o.BoundaryWait
+	db.maxBatch, db.newOrderNo = o.MaxBatch, o.NewOrderNo
 	return &suiteLedger{ledger: newLedger(db, &inTurn{}, o.Role, o.Node)}
 }
 

@@ -94,7 +94,6 @@ func newWorld(cfg Config) *World {
 	w.redis = newRedisServer()
 	w.db = newDatabase(time.Now)
 	w.db.bugs, w.redis.bugs = &w.cfg.Bugs, &w.cfg.Bugs
-	w.db.boundaryWait = 3 * time.Second
 	w.broker = newBroker(w, w.p.partitions)
 	w.people = newPeople(w)
 	return w

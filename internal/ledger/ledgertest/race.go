@@ -21,6 +21,7 @@ func raceTests(t *testing.T, s *suite) {
 		"S23 pay, cancel and close: exactly one":       payCancelClose,
 		"R10 R13 snapshots are of one moment":          oneMoment,
 		"R10 R11 a late mark meets a rebuild":          markMeetsRebuild,
+		"R10 a decision meets a rebuild":               decisionMeetsRebuild,
 		"FS-057 two connections, 50 messages, failing": fewConnections,
 	})
 }
@@ -142,6 +143,36 @@ func markMeetsRebuild(t *testing.T, open Open) {
 	if b := s.balanced()[0]; b.Returning != 0 {
 		t.Fatalf("returning %d units at the end", b.Returning)
 	}
+}
+
+// A message of the epoch before that becomes an order is in the snapshot of the rebuild, however closely the two meet.
+func decisionMeetsRebuild(t *testing.T, open Open) {
+	const rounds = 60
+	s := newShop(t, open, nil, rounds)
+	refused := 0
+	for i, m := range s.messages(rounds) {
+		m.Epoch, m.Offset = int64(i), 10
+		epoch, err := s.L.RaiseEpoch(ctx(t), s.A.ID, 1)
+		must(t, err)
+		var out []sale.Decision
+		var snap *sale.Snapshot
+		var errA, errB error
+		atOnce(func() { out, errA = s.commitRetry(m) }, func() {
+			if errB = s.L.SaveBoundary(ctx(t), s.A.ID, epoch, nil); errB == nil {
+				snap, errB = s.L.RebuildSnapshot(ctx(t), s.A.ID)
+			}
+		})
+		must(t, errA)
+		must(t, errB)
+		counted := slices.ContainsFunc(snap.Entries, func(e sale.SnapshotEntry) bool { return e.Token == m.Token && e.Ordered })
+		if out[0].Ordered && !counted {
+			t.Fatalf("round %d: an order that the rebuild did not count", i)
+		}
+		if !out[0].Ordered {
+			refused++
+		}
+	}
+	t.Logf("%d of %d came too late", refused, rounds)
 }
 
 func lastUnit(t *testing.T, open Open) {

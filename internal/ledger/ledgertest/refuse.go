@@ -4,11 +4,9 @@ import (
 	"errors"
 	"math"
 	"testing"
-	"time"
 
 	"github.com/shopspring/decimal"
 
-	"seckill/internal/ledger"
 	"seckill/internal/sale"
 )
 
@@ -134,8 +132,7 @@ func foreignToken(t *testing.T, open Open) {
 }
 
 func oldEpochs(t *testing.T, open Open) {
-	now := time.Now()
-	s := newShop(t, open, func(o *ledger.Options) { o.Now = func() time.Time { return now } }, 50)
+	s := newShop(t, open, nil, 50)
 	decided := s.message(s.user())
 	s.buy(decided)
 	epoch, err := s.L.RaiseEpoch(ctx(t), s.A.ID, 7)
@@ -147,17 +144,18 @@ func oldEpochs(t *testing.T, open Open) {
 		m.Epoch, m.Partition, m.Offset = epoch, partition, offset
 		return m
 	}
-	// The boundary is not known yet: not now, and nothing of the batch is lost.
-	early := at(0, 1, 5)
-	if _, err := s.L.Commit(ctx(t), []sale.Pending{at(1, 1, 6), early}); !errors.Is(err, sale.ErrTransient) {
-		t.Fatalf("between epoch and boundary: %v, want ErrTransient", err)
+	// Until there is a boundary everything is decided as ever: the snapshot comes after it.
+	for _, d := range s.commit(at(1, 1, 600), at(0, 1, 500)) {
+		if !d.Ordered {
+			t.Fatalf("between epoch and boundary: %+v", d)
+		}
 	}
 	must(t, s.L.SaveBoundary(ctx(t), s.A.ID, epoch, map[int]int64{1: 100, 2: 0}))
 	for _, c := range []struct {
 		m       sale.Pending
 		ordered bool
 	}{
-		{early, true}, {at(0, 1, 99), true}, {at(0, 1, 100), false}, {at(0, 1, 101), false}, {at(0, 2, 0), false},
+		{at(0, 1, 5), true}, {at(0, 1, 99), true}, {at(0, 1, 100), false}, {at(0, 1, 101), false}, {at(0, 2, 0), false},
 		{at(0, 3, 0), false}, {at(1, 3, 0), true}, {at(1, 1, 500), true}, {at(2, 1, 500), true},
 	} {
 		d := s.commit(c.m)[0]
@@ -170,12 +168,15 @@ func oldEpochs(t *testing.T, open Open) {
 	if d := s.commit(decided)[0]; !d.Ordered || !d.Repeated {
 		t.Fatalf("decided token of an old epoch: %+v", d)
 	}
-	// The next epoch has its own boundary, and without one, after a while, none counts as 0.
-	_, err = s.L.RaiseEpoch(ctx(t), s.A.ID, 7)
+	// The next epoch has its own boundary.
+	epoch, err = s.L.RaiseEpoch(ctx(t), s.A.ID, 7)
 	must(t, err)
-	now = now.Add(time.Hour)
+	if d := s.commit(at(0, 1, 500))[0]; !d.Ordered {
+		t.Fatalf("boundary of the epoch before: %+v", d)
+	}
+	must(t, s.L.SaveBoundary(ctx(t), s.A.ID, epoch, nil))
 	if d := s.commit(at(1, 1, 0))[0]; d.Reason != sale.ReasonExpired {
-		t.Fatalf("boundary never stored: %+v", d)
+		t.Fatalf("empty boundary: %+v", d)
 	}
 }
 
