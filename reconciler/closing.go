@@ -41,6 +41,10 @@ func (w *round) settle(ctx context.Context) error {
 		if !w.sound[a.ID] { // nobody looks at a settled sale any more: what Redis has lost must be made good before
 			continue
 		}
+		if err := w.endLines(ctx, a); err != nil { // nobody would: see load
+			errs = append(errs, err)
+			continue
+		}
 		done, err := w.allDone(ctx, a)
 		if err == nil && done {
 			err = w.move(ctx, a, sale.StateSettled)

@@ -27,9 +27,10 @@ type Stock interface {
 	RaiseSeq(ctx context.Context, activityID string) (epoch, seq int64, err error)
 	CheckServers(ctx context.Context, activityIDs []string) (map[string]string, error)
 	Purge(ctx context.Context, activityID string) error
-	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Promotion, error)
-	JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
-	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error)
+	Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(userID int64) string) (sale.Promotion, error)
+	FillWaitlist(ctx context.Context, activityID, commodityID string, epoch int64, ws []sale.Waiter) error
+	DropWaiters(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error
+	Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]sale.Waiter, error)
 	DropWaitlist(ctx context.Context, activityID, commodityID string) error
 }
 
@@ -48,6 +49,7 @@ type Ledger interface {
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
 	MarkTold(ctx context.Context, token string, userID, version int64) error
 	Waiters(ctx context.Context, activityID string) ([]sale.Waiter, error)
+	NotWaiting(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) (gone []sale.Waiter, err error)
 	MarkPromoted(ctx context.Context, w sale.Waiter, token string) error
 	ExpireWaitlist(ctx context.Context, activityID string) ([]sale.Waiter, error)
 	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (int64, error)
@@ -87,7 +89,8 @@ type Config struct {
 	AuditTimeout   time.Duration // of the audit of one sale; default 60 s
 	PlacesInterval time.Duration // between tellings of changed places in waitlists; default 2 s
 	PlacesTold     int           // how many in front of each line are told their place; default 10,000
-	TaskBatch      int           // returns or statuses in one round; default 500
+	LineLook       int           // waiters in front who are looked at for one returned unit; default 20
+	TaskBatch      int           // returns or statuses in one round, waiters asked about in one query; default 500
 	CallTimeout    time.Duration // of one step; default 5 s
 	RebuildTimeout time.Duration // of a whole rebuild, waiting for the backlog included; default 10 min
 }
@@ -106,6 +109,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.AuditTimeout, 60*time.Second)
 	def(&c.PlacesInterval, 2*time.Second)
 	def(&c.PlacesTold, 10_000)
+	def(&c.LineLook, 20)
 	def(&c.TaskBatch, 500)
 	def(&c.CallTimeout, 5*time.Second)
 	def(&c.RebuildTimeout, 10*time.Minute)
@@ -315,7 +319,7 @@ func (r *Reconciler) rebuild(ctx context.Context, a *sale.Activity, fence int64,
 	if err := r.awaitGroup(ctx, ends); err != nil {
 		return err
 	}
-	if err := r.fillWaitlist(ctx, a.ID); err != nil {
+	if err := r.fillWaitlist(ctx, a.ID, epoch); err != nil {
 		return fmt.Errorf("waitlist: %w", err)
 	}
 	snap, err := r.d.Ledger.RebuildSnapshot(ctx, a.ID)

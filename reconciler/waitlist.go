@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"seckill/internal/sale"
 )
@@ -80,32 +81,71 @@ const promoteTries = 5
 func (w *round) promote(ctx context.Context, ret sale.Return) (found sale.Settlement, epoch int64, err error) {
 	tokenFor := func(user int64) string { return w.r.d.PromotedToken(ret.Token, user, ret.ActivityID) }
 	for range promoteTries {
-		p, err := w.r.d.Stock.Promote(ctx, ret, w.r.d.Now(), tokenFor)
+		line, err := w.head(ctx, ret)
 		if errors.Is(err, sale.ErrConflict) {
 			continue
 		}
 		if err != nil {
 			return "", 0, err
 		}
-		for _, e := range w.r.d.Queue.Publish(ctx, p.Reservations) {
-			if e != nil {
-				w.r.d.Log.Warn("reconciler: publish of a promotion uncertain, left to the relay", "err", e)
-			}
+		p, err := w.r.d.Stock.Promote(ctx, ret, w.r.d.Now(), line, tokenFor)
+		if errors.Is(err, sale.ErrConflict) {
+			continue
 		}
-		for _, res := range p.Reservations {
-			waiter := sale.Waiter{ActivityID: res.ActivityID, CommodityID: res.CommodityID, UserID: res.UserID}
-			if err := w.r.d.Ledger.MarkPromoted(ctx, waiter, res.Token); err != nil {
-				w.r.d.Log.Warn("reconciler: mark promoted", "err", err) // the next rebuild skips who takes part
-			}
-			w.r.d.Log.Info("reconciler: promoted from the waitlist", "activity", res.ActivityID, "commodity", res.CommodityID, "user", res.UserID)
+		if err != nil {
+			return "", 0, err
 		}
+		w.promoted(ctx, &p)
 		return p.Found, p.Epoch, nil
 	}
 	return sale.SettleNotYet, 0, nil
 }
 
-// fillWaitlist writes the lines of a sale into Redis during its rebuild.
-func (r *Reconciler) fillWaitlist(ctx context.Context, activityID string) error {
+// head reads who is first in line for a unit. Redis only proposes: it may have gone back to a time before somebody left.
+// Those who do not wait, as the database has it, are taken out; then the line has moved, sale.ErrConflict.
+func (w *round) head(ctx context.Context, ret sale.Return) ([]int64, error) {
+	line, err := w.r.d.Stock.Waiting(ctx, ret.ActivityID, ret.CommodityID, w.r.cfg.LineLook)
+	if err != nil || len(line) == 0 {
+		return nil, err
+	}
+	gone, err := w.r.d.Ledger.NotWaiting(ctx, ret.ActivityID, ret.CommodityID, line)
+	if err != nil {
+		return nil, err
+	}
+	if len(gone) > 0 {
+		if err := w.r.d.Stock.DropWaiters(ctx, ret.ActivityID, ret.CommodityID, gone); err != nil {
+			return nil, err
+		}
+		return nil, sale.ErrConflict
+	}
+	users := make([]int64, len(line))
+	for i := range line {
+		users[i] = line[i].UserID
+	}
+	return users, nil
+}
+
+// promoted publishes and records what a promotion has reserved.
+func (w *round) promoted(ctx context.Context, p *sale.Promotion) {
+	for _, e := range w.r.d.Queue.Publish(ctx, p.Reservations) {
+		if e != nil {
+			w.r.d.Log.Warn("reconciler: publish of a promotion uncertain, left to the relay", "err", e)
+		}
+	}
+	for _, res := range p.Reservations {
+		waiter := sale.Waiter{ActivityID: res.ActivityID, CommodityID: res.CommodityID, UserID: res.UserID}
+		if err := w.r.d.Ledger.MarkPromoted(ctx, waiter, res.Token); err != nil {
+			w.r.d.Log.Warn("reconciler: mark promoted", "err", err) // the next rebuild skips who takes part
+		}
+		w.r.d.Log.Info("reconciler: promoted from the waitlist", "activity", res.ActivityID, "commodity", res.CommodityID, "user", res.UserID)
+	}
+}
+
+// fillWaitlist writes the lines of a sale into Redis during its rebuild. Users come and go meanwhile, each in the database
+// first and then in Redis. Who joins after the reading stands in line by that alone. Who leaves after it may have been taken
+// out of Redis before this writes, and would be back in line: so those written are looked up once more, and who is gone is
+// taken out. One who leaves after that look is taken out by the leaving itself, which comes after the writing (R12).
+func (r *Reconciler) fillWaitlist(ctx context.Context, activityID string, epoch int64) error {
 	ws, err := r.d.Ledger.Waiters(ctx, activityID)
 	if err != nil {
 		return err
@@ -115,8 +155,17 @@ func (r *Reconciler) fillWaitlist(ctx context.Context, activityID string) error 
 		byItem[w.CommodityID] = append(byItem[w.CommodityID], w)
 	}
 	for commodity, list := range byItem {
-		if err := r.d.Stock.JoinWaitlist(ctx, activityID, commodity, list); err != nil {
+		if err := r.d.Stock.FillWaitlist(ctx, activityID, commodity, epoch, list); err != nil {
 			return err
+		}
+		for some := range slices.Chunk(list, r.cfg.TaskBatch) {
+			gone, err := r.d.Ledger.NotWaiting(ctx, activityID, commodity, some)
+			if err != nil {
+				return err
+			}
+			if err := r.d.Stock.DropWaiters(ctx, activityID, commodity, gone); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -152,15 +201,15 @@ func (w *round) places(ctx context.Context) error {
 }
 
 // moved compares a line with what was told last and returns the places that changed; 0 for who left it.
-func (w *round) moved(activityID, commodityID string, line []int64) (changed []sale.Place) {
+func (w *round) moved(activityID, commodityID string, line []sale.Waiter) (changed []sale.Place) {
 	key := activityID + "/" + commodityID
 	before := w.line[key]
 	after := make(map[int64]int64, len(line))
 	place := func(user, position int64) {
 		changed = append(changed, sale.Place{UserID: user, ActivityID: activityID, CommodityID: commodityID, Position: position, At: w.r.d.Now()})
 	}
-	for i, user := range line {
-		position := int64(i + 1)
+	for i := range line {
+		user, position := line[i].UserID, int64(i+1)
 		after[user] = position
 		if before[user] != position {
 			place(user, position)

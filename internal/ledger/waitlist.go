@@ -19,8 +19,8 @@ const (
 )
 
 // JoinWaitlist puts a user at the end of the waitlist of a commodity and returns the row's time (R12). One who waits
-// already keeps the place: sale.ErrExists with the time of joining. One who left joins again at the end; one who was
-// promoted cannot: sale.ErrWrongState.
+// already keeps the place: sale.ErrExists with the time of joining. One who left joins again at the end, at a later time
+// than before, whatever the clocks say; one who was promoted cannot: sale.ErrWrongState.
 func (l *Ledger) JoinWaitlist(ctx context.Context, activityID, commodityID string, userID int64) (joined time.Time, err error) {
 	now := l.nowMS()
 	err = l.retryTx(ctx, func(ctx context.Context, t tx) error {
@@ -42,9 +42,10 @@ func (l *Ledger) JoinWaitlist(ctx context.Context, activityID, commodityID strin
 		case state == promoted:
 			return sale.ErrWrongState
 		}
-		joined = timeOf(now)
+		at = max(now, at+1) // Redis keeps the later of two times
+		joined = timeOf(at)
 		_, err = t.ExecContext(ctx, "UPDATE waitlist SET state = ?, joined_at = ?, updated_at = ? WHERE activity_id = ? AND commodity_id = ? AND user_id = ?",
-			waiting, now, now, activityID, commodityID, userID)
+			waiting, at, now, activityID, commodityID, userID)
 		return err
 	})
 	if errors.Is(err, errDuplicate) { // the same user, side by side
@@ -103,6 +104,38 @@ func (l *Ledger) waiters(ctx context.Context, db tx, activityID string) ([]sale.
 	}, "SELECT commodity_id, user_id, joined_at FROM waitlist WHERE activity_id = ? AND state = ? ORDER BY commodity_id, joined_at, user_id LIMIT ?",
 		knownID(activityID), waiting, l.opt.MaxUsers)
 	return list, err
+}
+
+// NotWaiting returns those of some users in line for a commodity who do not wait, as the primary has it: they left, or got
+// their unit. One who has joined again waits, whatever time is given.
+func (l *Ledger) NotWaiting(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) ([]sale.Waiter, error) {
+	if len(ws) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := l.deadline(ctx)
+	defer cancel()
+	args := make([]any, 0, 3+len(ws))
+	args = append(args, knownID(activityID), commodityID, waiting)
+	for _, w := range ws {
+		args = append(args, w.UserID)
+	}
+	waits := make(map[int64]bool, len(ws))
+	err := l.query(ctx, l.read, func(r *sql.Rows) error {
+		var user int64
+		err := r.Scan(&user)
+		waits[user] = true
+		return err
+	}, "SELECT user_id FROM waitlist WHERE activity_id = ? AND commodity_id = ? AND state = ? AND user_id IN ("+marks(len(ws))+")", args...)
+	if err != nil {
+		return nil, fmt.Errorf("who of %.40q still waits: %w", activityID, err)
+	}
+	var gone []sale.Waiter
+	for _, w := range ws {
+		if !waits[w.UserID] {
+			gone = append(gone, w)
+		}
+	}
+	return gone, nil
 }
 
 // MarkPromoted records that a waiter got a reservation under this token. A repeat changes nothing.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,13 +12,16 @@ import (
 	"seckill/reconciler"
 )
 
-// between is a caller that lets something happen before one call, once.
+// between is a caller that lets something happen before one call, once. It takes calls one by one, as a server would.
 type between struct {
 	name string
 	do   func()
+	mu   sync.Mutex
 }
 
 func (b *between) call(_ context.Context, _ port, name, _ string, do func() error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.do != nil && name == b.name {
 		happens := b.do
 		b.do = nil
@@ -75,7 +79,7 @@ func (w *auditWorld) order(t *testing.T, r sale.Reservation) {
 // audit repairs while something happens before one of its calls, and must leave the sale as it is.
 func (w *auditWorld) audit(t *testing.T, before string, do func()) {
 	t.Helper()
-	by := &between{before, do}
+	by := &between{name: before, do: do}
 	rep, err := reconciler.NewAuditor(newStore(w.redis, by), newLedger(w.db, by, "test", "")).Audit(w.ctx, saleID, true)
 	w.must(t, err)
 	if by.do != nil {

@@ -14,21 +14,23 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		bugs  Bugs
 		found uint64 // the first seed that shows it; where the short form begins
 	}{
-		{"decision row not unique per token", Bugs{DecisionNotUnique: true}, 166},
+		{"decision row not unique per token", Bugs{DecisionNotUnique: true}, 356},
 		{"return script treats not_yet as done", Bugs{NotYetIsDone: true}, 51},
 		{"second token of a user acknowledged without a decision", Bugs{SecondTokenUndecided: true}, 356},
 		{"status written without the version check", Bugs{StatusUnchecked: true}, 28},
 		{"a repeat that finds occupied and does not publish", Bugs{RepeatNotPublished: true}, 0},
-		{"rebuild without epoch", Bugs{NoEpoch: true}, 435},
-		{"rebuilt stock that ignores pending returns", Bugs{ReturnsIgnored: true}, 21},
-		{"rebuilt stock that forgets what it owes", Bugs{DebtForgotten: true}, 57},
-		{"audit that writes although seq moved", Bugs{RepairUnconditional: true}, 2768},
+		{"rebuild without epoch", Bugs{NoEpoch: true}, 414},
+		{"rebuilt stock that ignores pending returns", Bugs{ReturnsIgnored: true}, 14},
+		{"rebuilt stock that forgets what it owes", Bugs{DebtForgotten: true}, 25},
+		{"audit that writes although seq moved", Bugs{RepairUnconditional: true}, 807},
 		{"sold-out flag that answers participants", Bugs{FlagForAll: true}, 19},
 		{"committed acknowledged without telling again", Bugs{RepeatNotTold: true}, 106},
-		{"an offset committed past a hole", Bugs{OffsetPastHole: true}, 136},
+		{"an offset committed past a hole", Bugs{OffsetPastHole: true}, 4},
 		{"a relay that releases", Bugs{RelayReleases: true}, 2},
 		{"a rewind that only the record shows", Bugs{Unwitnessed: true}, 1206},
 		{"a late mark of a return", Bugs{LateMark: true}, 1096},
+		{"a rebuilt line that is not looked at again", Bugs{LineUnchecked: true}, 114},
+		{"a unit for whom Redis has in line", Bugs{OfferUnchecked: true}, 2774},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			from := uint64(0)

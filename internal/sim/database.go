@@ -12,8 +12,9 @@ import (
 
 // database is what the SQL tables hold. Its methods are single transactions.
 type database struct {
-	now  func() time.Time
-	bugs *Bugs
+	now     func() time.Time
+	bugs    *Bugs
+	expires func() // before the waitlists end
 
 	acts     map[string]*activityRow
 	orders   []*orderRow // in the order of their ids
@@ -84,7 +85,7 @@ type leaseRow struct {
 
 func newDatabase(now func() time.Time) *database {
 	return &database{
-		now: now, bugs: &Bugs{}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
+		now: now, bugs: &Bugs{}, expires: func() {}, acts: map[string]*activityRow{}, byToken: map[string]*orderRow{},
 		byUser: map[userKey]*orderRow{}, byNo: map[string]*orderRow{}, log: map[string][]logRow{}, first: map[string]string{},
 		waits: map[waitKey]*waitRow{}, payments: map[string]*paymentRow{}, leases: map[string]*leaseRow{}, seen: map[string]seenRow{}, maxBatch: 2000,
 	}
@@ -338,32 +339,6 @@ func (db *database) decisionByToken(activityID string, user int64, token string)
 		return d, nil
 	}
 	return nil, sale.ErrNotFound
-}
-
-func (db *database) joinWaitlist(activityID, commodity string, user int64) (time.Time, error) {
-	key := waitKey{activityID, commodity, user}
-	r := db.waits[key]
-	switch {
-	case r != nil && r.state == "waiting":
-		return r.joined, sale.ErrExists
-	case r != nil && r.state == "promoted":
-		return time.Time{}, sale.ErrWrongState
-	}
-	db.waits[key] = &waitRow{state: "waiting", joined: db.ms()}
-	return db.waits[key].joined, nil
-}
-
-// waiters lists who waits, by commodity and in line.
-func (db *database) waiters(activityID string) (list []sale.Waiter) {
-	for k, r := range db.waits {
-		if k.activityID == activityID && r.state == "waiting" {
-			list = append(list, sale.Waiter{ActivityID: activityID, CommodityID: k.commodityID, UserID: k.user, JoinedAt: r.joined})
-		}
-	}
-	slices.SortFunc(list, func(a, b sale.Waiter) int {
-		return cmp.Or(cmp.Compare(a.CommodityID, b.CommodityID), a.JoinedAt.Compare(b.JoinedAt), cmp.Compare(a.UserID, b.UserID))
-	})
-	return list
 }
 
 // checkLog says what is wrong between the log of a token and its order.

@@ -255,6 +255,11 @@ func (h *ledgerHistory) line(ctx context.Context) {
 			return fmt.Sprint(sale.Millis(at), class(err))
 		})
 	}
+	some := []sale.Waiter{{UserID: h.user()}, {UserID: h.user()}, {UserID: 999}}
+	h.both(fmt.Sprint("not waiting ", some[0].UserID, some[1].UserID), func(l anyLedger) string {
+		list, err := l.NotWaiting(ctx, h.id, "SP1", some)
+		return fmt.Sprint(list, class(err))
+	})
 	h.both("waiters", func(l anyLedger) string {
 		list, err := l.Waiters(ctx, h.id)
 		return fmt.Sprint(list, class(err))

@@ -38,6 +38,7 @@ type anyLedger interface {
 	Untold(ctx context.Context, limit int) ([]sale.Order, error)
 	MarkTold(ctx context.Context, token string, user, version int64) error
 	Waiters(ctx context.Context, id string) ([]sale.Waiter, error)
+	NotWaiting(ctx context.Context, id, commodity string, ws []sale.Waiter) ([]sale.Waiter, error)
 	MarkPromoted(ctx context.Context, w sale.Waiter, token string) error
 	ExpireWaitlist(ctx context.Context, id string) ([]sale.Waiter, error)
 	JoinWaitlist(ctx context.Context, id, commodity string, user int64) (time.Time, error)

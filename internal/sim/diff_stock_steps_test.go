@@ -87,8 +87,16 @@ func (h *stockHistory) status(ctx context.Context) {
 
 func (h *stockHistory) promote(ctx context.Context) {
 	r := h.giveBack()
-	h.both(fmt.Sprintf("promote %+v", r), func(s anyStock) string {
-		p, err := s.Promote(ctx, r, h.now, func(u int64) string { return "P" + r.Token + "u" + strconv.FormatInt(u, 10) })
+	var extra []int64
+	if h.r.IntN(8) == 0 {
+		extra = append(extra, h.user())
+	}
+	h.both(fmt.Sprintf("promote %+v %v", r, extra), func(s anyStock) string {
+		ws, err := s.Waiting(ctx, h.id, r.CommodityID, 20)
+		if err != nil {
+			return class(err)
+		}
+		p, err := s.Promote(ctx, r, h.now, append(usersOf(ws), extra...), func(u int64) string { return "P" + r.Token + "u" + strconv.FormatInt(u, 10) })
 		if err != nil {
 			return class(err)
 		}
@@ -96,22 +104,35 @@ func (h *stockHistory) promote(ctx context.Context) {
 	})
 }
 
+func usersOf(ws []sale.Waiter) []int64 {
+	users := make([]int64, len(ws))
+	for i := range ws {
+		users[i] = ws[i].UserID
+	}
+	return users
+}
+
 func (h *stockHistory) line(ctx context.Context) {
 	u, c, joined := h.user(), h.commodity(), h.now.Add(-time.Duration(h.r.IntN(3))*time.Millisecond)
-	switch h.r.IntN(5) {
+	ws := []sale.Waiter{{UserID: u, JoinedAt: joined}}
+	switch h.r.IntN(8) {
 	case 0:
 		h.both(fmt.Sprint("leave ", u, c), func(s anyStock) string { return class(s.LeaveWaitlist(ctx, h.id, c, u)) })
 	case 1:
 		if h.r.IntN(4) == 0 {
 			h.both("drop line "+c, func(s anyStock) string { return class(s.DropWaitlist(ctx, h.id, c)) })
 		}
+	case 2:
+		h.both(fmt.Sprint("drop ", u, c, sale.Millis(joined)), func(s anyStock) string { return class(s.DropWaiters(ctx, h.id, c, ws)) })
+	case 3:
+		epoch := h.act.Epoch - int64(h.r.IntN(3)/2)
+		h.both(fmt.Sprint("fill ", u, c, sale.Millis(joined), " of ", epoch), func(s anyStock) string { return class(s.FillWaitlist(ctx, h.id, c, epoch, ws)) })
 	default:
-		ws := []sale.Waiter{{UserID: u, JoinedAt: joined}}
-		h.both(fmt.Sprint("join ", u, c), func(s anyStock) string { return class(s.JoinWaitlist(ctx, h.id, c, ws)) })
+		h.both(fmt.Sprint("join ", u, c, sale.Millis(joined)), func(s anyStock) string { return class(s.JoinWaitlist(ctx, h.id, c, ws)) })
 	}
 	h.both("waiting "+c, func(s anyStock) string {
-		users, err := s.Waiting(ctx, h.id, c, 3)
-		return fmt.Sprint(class(err), users)
+		ws, err := s.Waiting(ctx, h.id, c, 3)
+		return fmt.Sprint(class(err), ws)
 	})
 }
 

@@ -27,8 +27,10 @@ type anyStock interface {
 	Settle(ctx context.Context, id string, ds []sale.Decision) ([]sale.Settlement, error)
 	Return(ctx context.Context, id string, rs []sale.Return) ([]sale.Settlement, int64, error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
-	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(int64) string) (sale.Promotion, error)
-	Waiting(ctx context.Context, id, commodity string, limit int) ([]int64, error)
+	Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(int64) string) (sale.Promotion, error)
+	Waiting(ctx context.Context, id, commodity string, limit int) ([]sale.Waiter, error)
+	FillWaitlist(ctx context.Context, id, commodity string, epoch int64, ws []sale.Waiter) error
+	DropWaiters(ctx context.Context, id, commodity string, ws []sale.Waiter) error
 	JoinWaitlist(ctx context.Context, id, commodity string, ws []sale.Waiter) error
 	LeaveWaitlist(ctx context.Context, id, commodity string, user int64) error
 	DropWaitlist(ctx context.Context, id, commodity string) error

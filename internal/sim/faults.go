@@ -33,7 +33,7 @@ type profile struct {
 	selfAudit             bool    // the reconciler's own audit runs often; it would mend what others broke
 	pauses                int     // operator pauses and resumes the sale
 
-	repeat, secondTab, waits, cancels, pays float64 // of users
+	repeat, secondTab, waits, cancels, pays, leaves float64 // of users; leaves: of those who wait, each time they think of it
 }
 
 func oneOf[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }

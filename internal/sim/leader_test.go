@@ -149,6 +149,23 @@ func TestNoSettlingUnseen(t *testing.T) {
 	})
 }
 
+// S22, R12: a sale is settled when its lines have ended and those who waited are told, not before.
+func TestLinesEndBeforeTheSaleSettles(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.joins(t, 2)
+		a := o.db.acts[saleID]
+		a.State, a.EndsAt, a.WaitlistUntil = sale.StateEnded, time.Now().Add(-time.Second), time.Now().Add(2500*time.Millisecond)
+		o.must(t, o.st.SetMeta(t.Context(), &a.Activity))
+		o.lead(t, &failing{}, 5*time.Second)
+		if row := o.db.waits[waitKey{saleID, commodity, 2}]; a.State != sale.StateSettled || row.state != "expired" {
+			t.Errorf("the sale is %s, and who waited is %s", a.State, row.state)
+		}
+		o.wantLine(t)
+	})
+}
+
 // R10, R11: a return is answered, a rebuild begins and counts the unit as still to come, and only then is it recorded.
 func TestLateMarkStrandsNoUnit(t *testing.T) {
 	t.Parallel()

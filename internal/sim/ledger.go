@@ -138,6 +138,16 @@ func (l *ledger) Waiters(ctx context.Context, id string) ([]sale.Waiter, error) 
 	return ask(ctx, l, "waiters", "", func() ([]sale.Waiter, error) { return l.db.waiters(id), nil })
 }
 
+// NotWaiting is as of package ledger.
+func (l *ledger) NotWaiting(ctx context.Context, id, commodity string, ws []sale.Waiter) ([]sale.Waiter, error) {
+	return ask(ctx, l, "not waiting", "", func() ([]sale.Waiter, error) {
+		if rebuilds := tagOf(ctx) == tagRebuild; rebuilds && l.db.bugs.LineUnchecked || !rebuilds && l.db.bugs.OfferUnchecked {
+			return nil, nil
+		}
+		return l.db.notWaiting(id, commodity, ws), nil
+	})
+}
+
 // MarkPromoted is as of package ledger.
 func (l *ledger) MarkPromoted(ctx context.Context, w sale.Waiter, token string) error {
 	return l.by.call(ctx, toDB, "mark promoted", token, func() error {
@@ -152,6 +162,7 @@ func (l *ledger) MarkPromoted(ctx context.Context, w sale.Waiter, token string) 
 // ExpireWaitlist is as of package ledger.
 func (l *ledger) ExpireWaitlist(ctx context.Context, id string) ([]sale.Waiter, error) {
 	return ask(ctx, l, "expire waitlist", "", func() ([]sale.Waiter, error) {
+		l.db.expires()
 		list := l.db.waiters(id)
 		for _, w := range list {
 			l.db.waits[waitKey{id, w.CommodityID, w.UserID}].state = "expired"

@@ -27,12 +27,13 @@ type people struct {
 	accepted map[string]bool                  // answered 202
 	inbox    map[int64]map[string]sale.Result // pushed
 	paid     map[string]sale.PaymentOutcome   // by payment id, as answered
+	inLine   map[int64]*standing              // who has asked to wait, or not to
 }
 
 func newPeople(w *World) *people {
 	return &people{
 		w: w, told: map[string]map[int64]sale.Result{}, ahead: map[string]bool{}, owner: map[string]int64{}, accepted: map[string]bool{},
-		inbox: map[int64]map[string]sale.Result{}, paid: map[string]sale.PaymentOutcome{},
+		inbox: map[int64]map[string]sale.Result{}, paid: map[string]sale.PaymentOutcome{}, inLine: map[int64]*standing{},
 	}
 }
 
@@ -180,9 +181,10 @@ func (t *tab) live() {
 				t.follow("")
 				return
 			case a.code == sale.CodeSoldOut && !asked && t.chance(t.w.p.waits):
-				waits = g.join(t.ctx, t.user) == nil || waits
+				waits = t.w.people.request(t.user, true, func() error { return g.join(t.ctx, t.user) }) == nil
 			}
 			if waits {
+				t.mayLeave()
 				t.follow("")
 				return
 			}

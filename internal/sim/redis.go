@@ -17,6 +17,10 @@ type redisServer struct {
 	sales map[string]*keysOfSale
 	run   int // run id: another one after each restart
 	bugs  *Bugs
+
+	begun, rebuilt int              // run ids under which the last rebuild began, and began and ended
+	offered        func(user int64) // a unit has come to this user from a waitlist
+	lineRead       func()
 }
 
 // keysOfSale are the keys of one sale.
@@ -56,7 +60,7 @@ type token struct {
 }
 
 func newRedisServer() *redisServer {
-	return &redisServer{sales: map[string]*keysOfSale{}, bugs: &Bugs{}}
+	return &redisServer{sales: map[string]*keysOfSale{}, bugs: &Bugs{}, offered: func(int64) {}, lineRead: func() {}}
 }
 
 func (r *redisServer) of(activityID string) *keysOfSale {

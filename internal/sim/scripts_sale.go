@@ -197,9 +197,12 @@ func (k *keysOfSale) setMark(user int64, was, id string) error {
 }
 
 // wait is wait.lua.
-func (k *keysOfSale) wait(join bool, commodity string, ws []sale.Waiter) error {
+func (k *keysOfSale) wait(what, commodity string, epoch int64, ws []sale.Waiter) error {
 	if k.meta == nil || k.meta.epoch == 0 {
 		return sale.ErrNotReady
+	}
+	if what == "fill" && !k.rebuilding(epoch) {
+		return sale.ErrConflict
 	}
 	l := k.lines[commodity]
 	if l == nil {
@@ -207,10 +210,13 @@ func (k *keysOfSale) wait(join bool, commodity string, ws []sale.Waiter) error {
 		k.lines[commodity] = l
 	}
 	for _, w := range ws {
-		if !join {
+		at := w.JoinedAt.UnixMilli()
+		have, ok := l[w.UserID]
+		switch {
+		case what == "leave", what == "drop" && ok && have == at:
 			delete(l, w.UserID)
-		} else if _, ok := l[w.UserID]; !ok {
-			l[w.UserID] = w.JoinedAt.UnixMilli()
+		case what != "drop" && (!ok || have < at):
+			l[w.UserID] = at
 		}
 	}
 	if len(l) == 0 {

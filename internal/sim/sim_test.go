@@ -91,6 +91,7 @@ func (s *tally) mustReach(t *testing.T) {
 	for _, k := range []string{
 		"accepted", "promoted", "order paid", "order cancelled", "order closed", "payment refund_due", "rebuilt after the warm-up",
 		"refused failed already_participated", "refused failed expired", "refused sold_out ", "answered by the sold-out flag",
+		"left the waitlist", "line looked at, a user who is out", "line looked at, a user who is in",
 	} {
 		if s.reached[k] == 0 {
 			t.Errorf("no run came to: %s", k)
@@ -132,6 +133,8 @@ func TestRegressions(t *testing.T) {
 		31011: "R15, the same",
 		1206:  "R15: everybody who saw what was lost died (Unwitnessed)",
 		1096:  "R10, R11: a return is recorded after the rebuild that counted it as to come (LateMark)",
+		114:   "R12: a user who leaves while a rebuild writes the line (LineUnchecked)",
+		2774:  "R12: a unit comes while Redis has gone back to before a user left (OfferUnchecked)",
 	} {
 		if rep := play(t, Config{Seed: seed}); len(rep.Violations) > 0 {
 			t.Errorf("seed %d, %s: %v", seed, why, rep.Violations)

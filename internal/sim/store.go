@@ -236,12 +236,8 @@ func (s *store) SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Set
 	return out, nil
 }
 
-// Promote is as of package stock: a look at the line, then the script.
-func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
-	line, err := s.Waiting(ctx, r.ActivityID, r.CommodityID, 20)
-	if err != nil {
-		return p, fmt.Errorf("promote: %w", err)
-	}
+// Promote is as of package stock.
+func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
 	ids := make([]string, len(line))
 	for i, u := range line {
 		ids[i] = tokenFor(u)
@@ -251,6 +247,7 @@ func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, token
 		p.Found = found
 		p.Epoch, _ = k.position()
 		for _, i := range got {
+			s.r.offered(line[i])
 			p.Reservations = append(p.Reservations, k.tokens[ids[i]].reservation(r.ActivityID, ids[i]))
 		}
 		return err
@@ -259,32 +256,6 @@ func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, token
 		return sale.Promotion{}, fmt.Errorf("promote: %w", err)
 	}
 	return p, nil
-}
-
-// Waiting is as of package stock.
-func (s *store) Waiting(ctx context.Context, id, commodity string, limit int) (users []int64, err error) {
-	err = s.by.call(ctx, toRedis, "waiting", "", func() error {
-		users = s.r.of(id).line(commodity, limit)
-		return nil
-	})
-	return users, err
-}
-
-// JoinWaitlist is as of package stock.
-func (s *store) JoinWaitlist(ctx context.Context, id, commodity string, ws []sale.Waiter) error {
-	return s.script(ctx, id, "join waitlist", "", func(k *keysOfSale) error { return k.wait(true, commodity, ws) })
-}
-
-// LeaveWaitlist is as of package stock.
-func (s *store) LeaveWaitlist(ctx context.Context, id, commodity string, user int64) error {
-	return s.script(ctx, id, "leave waitlist", "", func(k *keysOfSale) error {
-		return k.wait(false, commodity, []sale.Waiter{{UserID: user}})
-	})
-}
-
-// DropWaitlist is as of package stock.
-func (s *store) DropWaitlist(ctx context.Context, id, commodity string) error {
-	return s.by.call(ctx, toRedis, "drop waitlist", "", func() error { delete(s.r.of(id).lines, commodity); return nil })
 }
 
 // Occupied is as of package stock: the outbox, the tokens, and the removal of strays.

@@ -33,7 +33,10 @@ func (s *store) BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) 
 	if !a.KeysUntil(sale.DefaultRetention).After(s.now()) {
 		return fmt.Errorf("begin rebuild: retention passed: %w", sale.ErrWrongState)
 	}
-	err := s.script(ctx, a.ID, "begin rebuild", "", func(k *keysOfSale) error { return k.begin(&a, epoch) })
+	err := s.script(ctx, a.ID, "begin rebuild", "", func(k *keysOfSale) error {
+		s.r.begun = s.r.run
+		return k.begin(&a, epoch)
+	})
 	if err != nil {
 		return fmt.Errorf("begin rebuild: %w", err)
 	}
@@ -80,7 +83,16 @@ func (s *store) FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch in
 			return fmt.Errorf("finish rebuild: %w", err)
 		}
 	}
-	err := s.script(ctx, id, "open", "", func(k *keysOfSale) error { return k.open(s.r.bugs, snap, epoch) })
+	err := s.script(ctx, id, "open", "", func(k *keysOfSale) error {
+		if err := k.open(s.r.bugs, snap, epoch); err != nil {
+			return err
+		}
+		if s.r.begun == s.r.run {
+			s.r.rebuilt = s.r.run
+			s.r.lineRead()
+		}
+		return nil
+	})
 	if err != nil {
 		return fmt.Errorf("finish rebuild: %w", err)
 	}

@@ -35,6 +35,8 @@ type Bugs struct {
 	RelayReleases        bool // the relay gives the unit back instead of publishing
 	Unwitnessed          bool // nobody compares Redis with what leaders have recorded of it
 	LateMark             bool // a returned unit is recorded although a rebuild has begun since
+	LineUnchecked        bool // a rebuild does not look again who waits after it has written the line
+	OfferUnchecked       bool // a unit is given to whom Redis has in line, whatever the database says
 }
 
 // Report is what a run found and what happened in it.
@@ -91,11 +93,14 @@ func newWorld(cfg Config) *World {
 		stores: map[*proc]*store{}, log: quietLog(), rep: &Report{Seed: cfg.Seed, Faults: map[string]int{}, Reached: map[string]int{}},
 	}
 	w.p = drawProfile(w.rng)
+	w.p.lineTheme(cfg.Seed)
 	w.redis = newRedisServer()
 	w.db = newDatabase(time.Now)
 	w.db.bugs, w.redis.bugs = &w.cfg.Bugs, &w.cfg.Bugs
+	w.db.expires = w.checkLine
 	w.broker = newBroker(w, w.p.partitions)
 	w.people = newPeople(w)
+	w.redis.offered, w.redis.lineRead = w.people.offered, w.checkLine
 	return w
 }
 

@@ -154,10 +154,16 @@ func retryCalls() []call {
 			return s.SetStatus(ctx, []sale.UserResult{{UserID: 2, Result: sale.Result{RequestToken: "tok2", ActivityID: a.ID, CommodityID: "C1", Quantity: 1, Status: sale.StatusPaid, Version: 2}}})
 		}},
 		{script: "wait", do: func(s *Store, a *sale.Activity, now time.Time) (any, error) {
-			return nil, s.JoinWaitlist(ctx, a.ID, "C1", []sale.Waiter{{UserID: 21, JoinedAt: now}, {UserID: 22, JoinedAt: now.Add(time.Millisecond)}})
+			return nil, s.JoinWaitlist(ctx, a.ID, "C1", []sale.Waiter{{UserID: 21, JoinedAt: now}, {UserID: 22, JoinedAt: now.Add(time.Millisecond)},
+				{UserID: 23, JoinedAt: now.Add(2 * time.Millisecond)}, {UserID: 24, JoinedAt: now.Add(3 * time.Millisecond)}})
 		}},
+		{script: "wait", do: none(func(s *Store, a *sale.Activity) error { return s.LeaveWaitlist(ctx, a.ID, "C1", 23) })},
+		{script: "wait", do: none(func(s *Store, a *sale.Activity) error {
+			ws, err := s.Waiting(ctx, a.ID, "C1", 3)
+			return errors.Join(err, s.DropWaiters(ctx, a.ID, "C1", ws[2:]))
+		})},
 		{script: "promote", do: func(s *Store, a *sale.Activity, now time.Time) (any, error) {
-			p, err := s.Promote(ctx, retryReturn(a, 1), now, func(user int64) string { return fmt.Sprintf("promoted%d", user) })
+			p, err := s.Promote(ctx, retryReturn(a, 1), now, []int64{21, 22}, func(user int64) string { return fmt.Sprintf("promoted%d", user) })
 			return p.Found, err
 		}, again: sale.SettleAlready}, // the new reservation is in the outbox: the relay publishes it
 		{script: "return", do: func(s *Store, a *sale.Activity, _ time.Time) (any, error) {

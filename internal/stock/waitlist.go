@@ -13,30 +13,51 @@ import (
 	"seckill/internal/sale"
 )
 
-// promoteLook is how many waiters are looked at for one returned unit: those in front who take part already are
-// skipped.
-const promoteLook = 20
-
-// JoinWaitlist puts waiters of one commodity into its line. sale.ErrNotReady when the sale has no meta: the database
-// keeps the list, and the next rebuild writes it.
+// JoinWaitlist puts waiters of one commodity into its line. Who stands there already keeps the place, unless joined anew,
+// at a later time. sale.ErrNotReady when the sale has no meta: the database keeps the list, and the next rebuild writes it.
 func (s *Store) JoinWaitlist(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error {
-	for from := 0; from < len(ws); from += MaxBatch {
-		if err := s.wait(ctx, "join", activityID, commodityID, ws[from:min(from+MaxBatch, len(ws))]); err != nil {
-			return fmt.Errorf("join waitlist: %w", err)
-		}
+	if err := s.waits(ctx, "join", activityID, commodityID, 0, ws); err != nil {
+		return fmt.Errorf("join waitlist: %w", err)
+	}
+	return nil
+}
+
+// FillWaitlist is JoinWaitlist of a rebuild: sale.ErrConflict unless the sale is being rebuilt under this epoch, so that
+// nothing of it comes after the sale is open.
+func (s *Store) FillWaitlist(ctx context.Context, activityID, commodityID string, epoch int64, ws []sale.Waiter) error {
+	if err := s.waits(ctx, "fill", activityID, commodityID, epoch, ws); err != nil {
+		return fmt.Errorf("fill waitlist: %w", err)
 	}
 	return nil
 }
 
 // LeaveWaitlist takes a user out of the line of a commodity.
 func (s *Store) LeaveWaitlist(ctx context.Context, activityID, commodityID string, userID int64) error {
-	if err := s.wait(ctx, "leave", activityID, commodityID, []sale.Waiter{{UserID: userID}}); err != nil {
+	if err := s.wait(ctx, "leave", activityID, commodityID, 0, []sale.Waiter{{UserID: userID}}); err != nil {
 		return fmt.Errorf("leave waitlist: %w", err)
 	}
 	return nil
 }
 
-func (s *Store) wait(ctx context.Context, what, activityID, commodityID string, ws []sale.Waiter) error {
+// DropWaiters takes out of the line of a commodity who stands there since just the time given: for those whom the database
+// no longer has. One who has joined again meanwhile stays.
+func (s *Store) DropWaiters(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) error {
+	if err := s.waits(ctx, "drop", activityID, commodityID, 0, ws); err != nil {
+		return fmt.Errorf("drop waiters: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) waits(ctx context.Context, what, activityID, commodityID string, epoch int64, ws []sale.Waiter) error {
+	for from := 0; from < len(ws); from += MaxBatch {
+		if err := s.wait(ctx, what, activityID, commodityID, epoch, ws[from:min(from+MaxBatch, len(ws))]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) wait(ctx context.Context, what, activityID, commodityID string, epoch int64, ws []sale.Waiter) error {
 	k, err := keysOf(activityID)
 	if err != nil {
 		return err
@@ -44,15 +65,16 @@ func (s *Store) wait(ctx context.Context, what, activityID, commodityID string, 
 	if !sale.ValidID(commodityID) {
 		return sale.ErrBadID
 	}
-	a := newScriptArgs(4+2*len(ws), 256+len(ws)*40)
+	a := newScriptArgs(5+2*len(ws), 256+len(ws)*40)
 	a.key(k.meta())
 	a.key(k.waitlist(commodityID))
 	a.str(what)
+	a.int(epoch)
 	a.int(int64(len(ws)))
 	for _, w := range ws {
 		a.int(w.UserID)
 	}
-	if what == "join" {
+	if what != "leave" {
 		for _, w := range ws {
 			a.int(w.JoinedAt.UnixMilli())
 		}
@@ -65,8 +87,11 @@ func (s *Store) wait(ctx context.Context, what, activityID, commodityID string, 
 	if _, _, err := s.header(activityID, floor, reply, 0); err != nil {
 		return err
 	}
-	if usable, err := number(reply, 2); err != nil || usable == 0 {
+	switch outcome, err := number(reply, 2); {
+	case err != nil || outcome == 0:
 		return fmt.Errorf("waitlist of %s: %w", activityID, sale.ErrNotReady)
+	case outcome == 2:
+		return fmt.Errorf("waitlist of %s: not being rebuilt under epoch %d: %w", activityID, epoch, sale.ErrConflict)
 	}
 	return nil
 }
@@ -92,25 +117,26 @@ func (s *Store) WaitPosition(ctx context.Context, activityID, commodityID string
 	return rank.Val() + 1, time.UnixMilli(int64(score.Val())).UTC(), nil
 }
 
-// Waiting lists the first users in the line of a commodity, at most limit.
-func (s *Store) Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]int64, error) {
+// Waiting lists the first in the line of a commodity, at most limit.
+func (s *Store) Waiting(ctx context.Context, activityID, commodityID string, limit int) ([]sale.Waiter, error) {
 	k, err := keysOf(activityID)
 	if err != nil {
 		return nil, fmt.Errorf("read waitlist: %w", err)
 	}
-	members, err := s.rdb.ZRange(ctx, k.waitlist(commodityID), 0, int64(limit)-1).Result()
+	members, err := s.rdb.ZRangeWithScores(ctx, k.waitlist(commodityID), 0, int64(limit)-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read waitlist: %w", classify(err))
 	}
-	users := make([]int64, 0, len(members))
+	ws := make([]sale.Waiter, 0, len(members))
 	for _, m := range members {
-		id, err := sale.ParseUserID(m)
+		member, _ := m.Member.(string) // always is one
+		id, err := sale.ParseUserID(member)
 		if err != nil {
-			return nil, fmt.Errorf("read waitlist: member %.32q: %w", m, err)
+			return nil, fmt.Errorf("read waitlist: member %.32q: %w", member, err)
 		}
-		users = append(users, id)
+		ws = append(ws, sale.Waiter{ActivityID: activityID, CommodityID: commodityID, UserID: id, JoinedAt: time.UnixMilli(int64(m.Score)).UTC()})
 	}
-	return users, nil
+	return ws, nil
 }
 
 // DropWaitlist removes the line of a commodity: promotion is over.
@@ -126,19 +152,16 @@ func (s *Store) DropWaitlist(ctx context.Context, activityID, commodityID string
 }
 
 // Promote gives the units of one cancelled or closed order to the first in line who do not take part yet, as new
-// reservations under tokens that tokenFor makes, and what is left back on sale (R12). It answers as Return does, with
-// the reservations to publish; sale.ErrConflict when the line moved meanwhile: call again.
-func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
+// reservations under tokens that tokenFor makes, and what is left back on sale (R12). line are the users in front, as
+// Waiting lists them; only these are looked at. It answers as Return does, with the reservations to publish;
+// sale.ErrConflict when the line has moved since: read it and call again.
+func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
 	k, err := keysOf(r.ActivityID)
 	if err != nil {
 		return p, fmt.Errorf("promote: %w", err)
 	}
 	if !sale.ValidToken(r.Token) || !sale.ValidID(r.CommodityID) {
 		return sale.Promotion{Found: sale.SettleNotYet}, nil
-	}
-	line, err := s.Waiting(ctx, r.ActivityID, r.CommodityID, promoteLook)
-	if err != nil {
-		return p, fmt.Errorf("promote: %w", err)
 	}
 	tokens := make([]string, len(line))
 	for i, u := range line {

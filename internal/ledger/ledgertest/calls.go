@@ -42,6 +42,7 @@ type Changing interface {
 	JoinWaitlist(ctx context.Context, id, commodity string, userID int64) (time.Time, error)
 	LeaveWaitlist(ctx context.Context, id string, userID int64) ([]string, error)
 	Waiters(ctx context.Context, id string) ([]sale.Waiter, error)
+	NotWaiting(ctx context.Context, id, commodity string, ws []sale.Waiter) ([]sale.Waiter, error)
 	MarkPromoted(ctx context.Context, w sale.Waiter, token string) error
 	ExpireWaitlist(ctx context.Context, id string) ([]sale.Waiter, error)
 	AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (int64, error)

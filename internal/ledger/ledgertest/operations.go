@@ -218,9 +218,7 @@ func testWaitlist(t *testing.T, open Open) {
 	if c, err := s.L.LeaveWaitlist(ctx, a, users[1]); err != nil || !slices.Equal(c, []string{"C0", "C1"}) {
 		t.Errorf("left %v, %v", c, err)
 	}
-	if _, err := s.L.JoinWaitlist(ctx, a, "C0", users[1]); err != nil {
-		t.Fatal(err)
-	}
+	leftAndJoinedAgain(t, s, users[1], users[0])
 	if got := line(); !slices.Equal(got, []int64{users[0], users[2], users[1]}) {
 		t.Errorf("after leaving and joining again: %v", got)
 	}
@@ -233,10 +231,42 @@ func testWaitlist(t *testing.T, open Open) {
 	if _, err := s.L.JoinWaitlist(ctx, a, "C0", users[0]); !errors.Is(err, sale.ErrWrongState) {
 		t.Errorf("a promoted user joins again: %v", err)
 	}
+	if gone, err := s.L.NotWaiting(ctx, a, "C0", []sale.Waiter{head}); err != nil || len(gone) != 1 {
+		t.Errorf("a promoted user waits: %v, %v", gone, err)
+	}
 	gone, err := s.L.ExpireWaitlist(ctx, a)
 	if err != nil || len(gone) != 2 || len(line()) != 0 {
 		t.Errorf("expired %v, %v; line %v", gone, err, line())
 	}
+}
+
+// leftAndJoinedAgain is told apart from one who left, by the time of joining too.
+func leftAndJoinedAgain(t *testing.T, s *shop, user, waits int64) {
+	t.Helper()
+	ctx, a := t.Context(), s.A.ID
+	left, nobody := sale.Waiter{ActivityID: a, CommodityID: "C0", UserID: user, JoinedAt: time.UnixMilli(5)}, sale.Waiter{UserID: 1}
+	want := func(want []sale.Waiter, ws ...sale.Waiter) {
+		t.Helper()
+		if gone, err := s.L.NotWaiting(ctx, a, "C0", ws); err != nil || !slices.Equal(gone, want) {
+			t.Errorf("not waiting are %v, want %v; %v", gone, want, err)
+		}
+	}
+	want([]sale.Waiter{left, nobody}, sale.Waiter{UserID: waits}, left, nobody)
+	want(nil)
+	before := time.Time{}
+	for again := range 3 { // within one millisecond, too, who joins again joins later
+		if again > 0 {
+			if _, err := s.L.LeaveWaitlist(ctx, a, user); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at, err := s.L.JoinWaitlist(ctx, a, "C0", user)
+		if err != nil || !at.After(before) {
+			t.Fatalf("joined again at %s, before that at %s: %v", at, before, err)
+		}
+		before = at
+	}
+	want(nil, left)
 }
 
 // Refuse decides what is undecided, and leaves alone what is decided.

@@ -21,9 +21,10 @@ type Selling interface {
 	Settle(ctx context.Context, id string, ds []sale.Decision) ([]sale.Settlement, error)
 	Return(ctx context.Context, id string, rs []sale.Return) (found []sale.Settlement, epoch int64, err error)
 	SetStatus(ctx context.Context, rs []sale.UserResult) ([]sale.Settlement, error)
-	Promote(ctx context.Context, r sale.Return, now time.Time, tokenFor func(userID int64) string) (sale.Promotion, error)
+	Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(userID int64) string) (sale.Promotion, error)
 	JoinWaitlist(ctx context.Context, id, commodity string, ws []sale.Waiter) error
 	LeaveWaitlist(ctx context.Context, id, commodity string, userID int64) error
+	DropWaiters(ctx context.Context, id, commodity string, ws []sale.Waiter) error
 	DropWaitlist(ctx context.Context, id, commodity string) error
 	TakeBack(ctx context.Context, id, commodity string, units int64) error
 }
@@ -31,6 +32,7 @@ type Selling interface {
 // Rebuilding are the calls that make, change and remove a sale as a whole.
 type Rebuilding interface {
 	BeginRebuild(ctx context.Context, a sale.Activity, epoch int64) error
+	FillWaitlist(ctx context.Context, id, commodity string, epoch int64, ws []sale.Waiter) error
 	FinishRebuild(ctx context.Context, snap *sale.Snapshot, epoch int64) error
 	SetMeta(ctx context.Context, a *sale.Activity) error
 	SetUserList(ctx context.Context, id, list string, userID int64, on bool) error
@@ -51,7 +53,7 @@ type Reading interface {
 	Occupied(ctx context.Context, id string, before time.Time, limit int) ([]sale.Reservation, error)
 	TokenCounts(ctx context.Context, id string) (sale.TokenCounts, error)
 	Live(ctx context.Context, ids []string) (map[string]sale.Live, error)
-	Waiting(ctx context.Context, id, commodity string, limit int) ([]int64, error)
+	Waiting(ctx context.Context, id, commodity string, limit int) ([]sale.Waiter, error)
 	WaitPosition(ctx context.Context, id, commodity string, userID int64) (int64, time.Time, error)
 }
 

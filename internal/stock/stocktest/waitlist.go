@@ -16,6 +16,8 @@ func testWaitlist(t *testing.T, b Backend) {
 		{name: "EachUnitIsPromotedOnce_R12", run: eachUnitOnce},
 		{name: "WaiterWhoTakesPartIsSkipped_R12", run: participantIsSkipped},
 		{name: "NobodyWaits_S24", run: nobodyWaits},
+		{name: "JoinedAnewIsLast_R12", run: joinedAnewIsLast},
+		{name: "LineIsFilledByItsRebuild_R12_R10", run: lineIsFilledByItsRebuild},
 		{name: "PromotionKnowsTheSale_R5", run: promotionKnowsTheSale},
 		{name: "UnsoldUnitsAreTakenBack_S39", run: unsoldTakenBack},
 		{name: "ForgedSettleTouchesNothing_FS020", run: forgedSettleTouchesNothing},
@@ -51,10 +53,20 @@ func (e *env) join(n int) []int64 {
 	return users
 }
 
+// waiting are the users in the line of SP1.
+func (e *env) waiting() (users []int64) {
+	e.Helper()
+	ws, err := e.s.Waiting(e.ctx, e.a.ID, "SP1", 100)
+	e.must(err)
+	for _, w := range ws {
+		users = append(users, w.UserID)
+	}
+	return users
+}
+
 func (e *env) line(want ...int64) {
 	e.Helper()
-	got, err := e.s.Waiting(e.ctx, e.a.ID, "SP1", 100)
-	e.must(err)
+	got := e.waiting()
 	if !slices.Equal(got, want) {
 		e.Fatalf("line %v, want %v", got, want)
 	}
@@ -67,7 +79,7 @@ func promotedToken(r sale.Return) func(int64) string {
 
 func (e *env) promote(r sale.Return, want sale.Settlement) []sale.Reservation {
 	e.Helper()
-	p, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
+	p, err := e.s.Promote(e.ctx, r, e.now, e.waiting(), promotedToken(r))
 	e.must(err)
 	if epoch, _ := e.s.Position(e.a.ID); p.Found != want || p.Epoch != epoch {
 		e.Fatalf("promote: %s of epoch %d, want %s of %d", p.Found, p.Epoch, want, epoch)
@@ -79,7 +91,10 @@ func returnedUnitGoesToHead(t *testing.T, b Backend) {
 	e := newEnv(t, b)
 	r := e.closedOrder(1)
 	users := e.join(3)
-	e.must(e.s.JoinWaitlist(e.ctx, e.a.ID, "SP1", []sale.Waiter{{UserID: users[0], JoinedAt: e.now.Add(time.Hour)}})) // keeps the place
+	e.must(e.s.JoinWaitlist(e.ctx, e.a.ID, "SP1", []sale.Waiter{{UserID: users[0], JoinedAt: e.now}})) // keeps the place
+	if _, err := e.s.Promote(e.ctx, r, e.now, users[1:], promotedToken(r)); !errors.Is(err, sale.ErrConflict) {
+		t.Errorf("promoted from a line that is not this one: %v", err)
+	}
 	if n, at, err := e.s.WaitPosition(e.ctx, e.a.ID, "SP1", users[1]); err != nil || n != 2 || !at.Equal(e.now.Add(time.Millisecond)) {
 		t.Errorf("position %d, %v", n, err)
 	}
@@ -113,7 +128,7 @@ func eachUnitOnce(t *testing.T, b Backend) {
 	for range 8 {
 		go func() {
 			for {
-				p, err := e.s.Promote(e.ctx, r, e.now, promotedToken(r))
+				p, err := e.s.Promote(e.ctx, r, e.now, e.waiting(), promotedToken(r))
 				if errors.Is(err, sale.ErrConflict) {
 					continue // the line moved: again
 				}
@@ -166,6 +181,57 @@ func nobodyWaits(t *testing.T, b Backend) {
 	e.stock("SP1", 10)
 	e.promote(r, sale.SettleAlready)
 	e.stock("SP1", 10)
+}
+
+func joinedAnewIsLast(t *testing.T, b Backend) {
+	e := newEnv(t, b)
+	users := e.join(3)
+	at := func(user int64, after time.Duration) []sale.Waiter {
+		return []sale.Waiter{{UserID: user, JoinedAt: e.now.Add(after)}}
+	}
+	e.must(e.s.JoinWaitlist(e.ctx, e.a.ID, "SP1", at(users[0], time.Second)))
+	e.line(users[1], users[2], users[0])
+	e.must(e.s.JoinWaitlist(e.ctx, e.a.ID, "SP1", at(users[0], 0))) // of the first time, late
+	e.line(users[1], users[2], users[0])
+	e.must(e.s.DropWaiters(e.ctx, e.a.ID, "SP1", at(users[0], 0))) // left and has joined again
+	e.line(users[1], users[2], users[0])
+	e.must(e.s.DropWaiters(e.ctx, e.a.ID, "SP1", append(at(users[0], time.Second), at(users[2], 2*time.Millisecond)...)))
+	e.line(users[1])
+	e.must(e.s.DropWaiters(e.ctx, e.a.ID, "SP1", nil))
+	e.line(users[1])
+}
+
+// The line is written by the rebuild that goes on, and by no other; users come and go meanwhile.
+func lineIsFilledByItsRebuild(t *testing.T, b Backend) {
+	e := newEnv(t, b)
+	users := e.join(2)
+	ws := []sale.Waiter{{UserID: users[0], JoinedAt: e.now}, {UserID: users[1], JoinedAt: e.now.Add(time.Millisecond)}}
+	fill := func(epoch int64, want error) {
+		t.Helper()
+		if err := e.s.FillWaitlist(e.ctx, e.a.ID, "SP1", epoch, ws); !errors.Is(err, want) {
+			t.Errorf("fill of epoch %d: %v, want %v", epoch, err, want)
+		}
+	}
+	e.must(e.s.LeaveWaitlist(e.ctx, e.a.ID, "SP1", users[1]))
+	fill(1, sale.ErrConflict) // open
+	e.line(users[0])
+	e.a.Epoch = 2
+	e.must(e.s.BeginRebuild(e.ctx, e.a, 2))
+	e.line()
+	fill(1, sale.ErrConflict)
+	e.line()
+	late := e.user()
+	e.must(e.s.JoinWaitlist(e.ctx, e.a.ID, "SP1", []sale.Waiter{{UserID: late, JoinedAt: e.now.Add(time.Second)}}))
+	fill(2, nil)
+	e.line(users[0], users[1], late)
+	e.must(e.s.LeaveWaitlist(e.ctx, e.a.ID, "SP1", users[0]))
+	e.must(e.s.DropWaiters(e.ctx, e.a.ID, "SP1", ws[1:]))
+	e.line(late)
+	e.must(e.s.FinishRebuild(e.ctx, &sale.Snapshot{Activity: e.a}, 2))
+	fill(2, sale.ErrConflict)
+	e.line(late)
+	e.lose("meta")
+	fill(2, sale.ErrNotReady)
 }
 
 func promotionKnowsTheSale(t *testing.T, b Backend) {

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"seckill/internal/sale"
+)
+
+// joins puts a user in line as a gateway does, the database first.
+func (o *office) joins(t *testing.T, user int64) {
+	t.Helper()
+	at, err := o.led.JoinWaitlist(o.ctx, saleID, commodity, user)
+	o.must(t, err)
+	o.must(t, o.st.JoinWaitlist(o.ctx, saleID, commodity, []sale.Waiter{{UserID: user, JoinedAt: at}}))
+}
+
+// leaves takes a user out of the line as a gateway does, and thereby promises that no unit comes.
+func (o *office) leaves(t *testing.T, user int64) {
+	t.Helper()
+	_, err := o.led.LeaveWaitlist(o.ctx, saleID, user)
+	o.must(t, err)
+	o.must(t, o.st.LeaveWaitlist(o.ctx, saleID, commodity, user))
+}
+
+// R12, R10: a user leaves while the line is written anew after a loss, after the reading of the list and before the writing.
+// The user's unit would be an order that nobody wants, and the user's one participation in the sale.
+func TestLeaverStaysOutOfARebuiltLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.order(t, o.reserve(t))
+		for _, user := range []int64{2, 17} {
+			o.joins(t, user)
+			time.Sleep(time.Second)
+		}
+		o.redis.flush()
+		o.lead(t, &between{name: "fill waitlist", do: func() { o.leaves(t, 2) }}, 5*time.Second)
+		o.wantLine(t, 17)
+		o.comesBack(t, 17)
+	})
+}
+
+// R12, R10: the same, but the user joins again before the rebuild looks once more: last in line, and not taken out.
+func TestRejoinedDuringARebuild(t *testing.T) {
+	t.Parallel()
+	for _, when := range []string{"fill waitlist", "not waiting", "drop waiters"} {
+		t.Run(when, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				o := newOffice(t)
+				for _, user := range []int64{2, 17, 18} {
+					o.joins(t, user)
+					time.Sleep(time.Second)
+				}
+				o.redis.flush()
+				left := &between{name: "fill waitlist", do: func() { o.leaves(t, 2); o.leaves(t, 18) }}
+				again := &between{name: when, do: func() { o.joins(t, 2) }}
+				o.lead(t, both{left, again}, 5*time.Second)
+				o.wantLine(t, 17, 2)
+			})
+		})
+	}
+}
+
+// R12: Redis goes back to a time before a user left, and a unit comes before anybody has noticed: Redis only proposes.
+func TestNoOfferFromAnOldLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.order(t, o.reserve(t))
+		o.joins(t, 2)
+		time.Sleep(time.Second)
+		o.joins(t, 17)
+		_, err := o.led.LeaveWaitlist(o.ctx, saleID, 2) // and Redis is as it was before
+		o.must(t, err)
+		o.wantLine(t, 2, 17)
+		o.comesBack(t, 17)
+	})
+}
+
+// both are two callers, one around the other.
+type both struct{ outer, inner caller }
+
+func (b both) call(ctx context.Context, to port, name, detail string, do func() error) error {
+	return b.outer.call(ctx, to, name, detail, func() error { return b.inner.call(ctx, to, name, detail, do) })
+}
+
+func (o *office) wantLine(t *testing.T, users ...int64) {
+	t.Helper()
+	if got := o.redis.of(saleID).line(commodity, 10); !slices.Equal(got, users) {
+		t.Errorf("in line are %v, want %v", got, users)
+	}
+}
+
+// comesBack cancels the order of user 1, and looks who gets the unit.
+func (o *office) comesBack(t *testing.T, want int64) {
+	t.Helper()
+	_, _, err := o.led.Cancel(o.ctx, sale.OrderNo(100, 1), 1)
+	o.must(t, err)
+	o.lead(t, &failing{}, 5*time.Second)
+	k := o.redis.of(saleID)
+	if len(k.occupied) != 1 {
+		t.Fatalf("%d reservations from the waitlist, want 1", len(k.occupied))
+	}
+	for id := range k.occupied {
+		if got := k.tokens[id].user; got != want {
+			t.Errorf("the unit went to user %d, whom the database has as %s; want %d", got, o.db.waits[waitKey{saleID, commodity, got}].state, want)
+		}
+	}
+}
