@@ -287,6 +287,7 @@ func (k *killer) notices(epoch int64) {
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
+		k.s.t.Logf("Redis had epoch %d when it died; %v after it was back the database has %d", epoch, time.Since(back).Round(time.Millisecond), k.watch.epoch.Load())
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.noticed = max(k.noticed, time.Since(back))
