@@ -65,7 +65,7 @@ func (b *pushBench) live(ctx context.Context) error {
 	}
 	selling, stop := context.WithCancel(ctx)
 	defer stop()
-	published, failed := 0, error(nil)
+	published, failed, began := 0, error(nil), time.Now()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -84,6 +84,7 @@ func (b *pushBench) live(ctx context.Context) error {
 	r, ages, err := b.stretch(ctx, b.o.Live)
 	stop()
 	<-done
+	took := time.Since(began)
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (b *pushBench) live(ctx context.Context) error {
 	}
 	b.report.Live = &l
 	b.say("%d states published, a viewer was told %.1f of them, %.0f in all a second; age p50 %v, p99 %v; %.2f KiB a socket afterwards",
-		l.Published, l.PerViewer, float64(ages.TotalCount())/b.o.Live.Seconds(), l.AgeP50, l.AgeP99, l.RSSPerSocket/1024)
+		l.Published, l.PerViewer, float64(ages.TotalCount())/took.Seconds(), l.AgeP50, l.AgeP99, l.RSSPerSocket/1024)
 	return nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -72,9 +74,37 @@ type usage struct {
 	CPU time.Duration // user and system
 	// Live is what the program's garbage collector found alive last, with the stacks: bytes.
 	Live int64
+	// Within is the program's own histogram of pushes: how many were written within so many seconds of their arrival at the
+	// process. Empty for a floor.
+	Within map[float64]float64
 }
 
-func (u usage) plus(v usage) usage { return usage{u.RSS + v.RSS, u.CPU + v.CPU, u.Live + v.Live} }
+func (u usage) plus(v usage) usage {
+	sum := usage{u.RSS + v.RSS, u.CPU + v.CPU, u.Live + v.Live, maps.Clone(u.Within)}
+	if sum.Within == nil {
+		sum.Within = make(map[float64]float64)
+	}
+	for bound, n := range v.Within {
+		sum.Within[bound] += n
+	}
+	return sum
+}
+
+// within is the bound, of those of the histogram, within which a share of the pushes since before were written; 0: none is
+// known.
+func (u usage) within(share float64, before usage) time.Duration {
+	bounds := slices.Sorted(maps.Keys(u.Within))
+	if len(bounds) == 0 {
+		return 0
+	}
+	all := u.Within[math.Inf(1)] - before.Within[math.Inf(1)]
+	for _, bound := range bounds {
+		if u.Within[bound]-before.Within[bound] >= share*all {
+			return time.Duration(bound * float64(time.Second))
+		}
+	}
+	return 0
+}
 
 // ticksPerSecond is the unit of /proc/PID/stat on every Linux that Go runs on.
 const ticksPerSecond = 100
@@ -109,33 +139,40 @@ func (p *process) usage(ctx context.Context) (usage, error) {
 		return u, fmt.Errorf("read processor time: %w", err)
 	}
 	u.CPU = time.Duration(user+system) * time.Second / ticksPerSecond
-	u.Live, err = p.live(ctx)
-	return u, err
+	return u, p.own(ctx, &u)
 }
 
-// live reads the program's own account: the heap that the last collection found alive, and the stacks.
-func (p *process) live(ctx context.Context) (int64, error) {
+// own reads the program's own account: the heap that the last collection found alive, the stacks, the histogram of pushes.
+func (p *process) own(ctx context.Context, u *usage) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+"/metrics", nil)
 	if err != nil {
-		return 0, fmt.Errorf("read metrics: %w", err)
+		return fmt.Errorf("read metrics: %w", err)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("read metrics: %w", err)
+		return fmt.Errorf("read metrics: %w", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	var sum float64
+	u.Within = make(map[float64]float64)
 	for lines := bufio.NewScanner(io.LimitReader(resp.Body, 1<<20)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), " ")
-		if name == "go_gc_heap_live_bytes" || name == "go_memstats_stack_inuse_bytes" {
-			v, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read metrics: %w", err)
-			}
-			sum += v
+		heap := name == "go_gc_heap_live_bytes" || name == "go_memstats_stack_inuse_bytes"
+		bound, bucket := strings.CutPrefix(name, `seckill_push_seconds_bucket{le="`)
+		if !heap && !bucket {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if heap {
+			u.Live += int64(v)
+		} else {
+			le, boundErr := strconv.ParseFloat(strings.TrimSuffix(bound, `"}`), 64)
+			u.Within[le], err = v, errors.Join(err, boundErr)
+		}
+		if err != nil {
+			return fmt.Errorf("read metrics: %w", err)
 		}
 	}
-	return int64(sum), nil
+	return nil
 }
 
 // freePorts finds n ports on the loopback that nobody listens on.

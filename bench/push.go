@@ -38,6 +38,7 @@ type PushOptions struct {
 type Stretch struct {
 	Rate                int // results a second
 	P50, P99, P999, Max time.Duration
+	PusherP99           time.Duration // of that, between arrival at the pusher and writing, at most: a bound of its histogram
 	CPUPerPush          time.Duration // of the pushers: all their processor time, divided by the results
 }
 
@@ -95,7 +96,7 @@ func Push(ctx context.Context, o PushOptions) (PushReport, error) {
 	b.dir = dir
 	defer b.stop()
 	for _, step := range []func(context.Context) error{
-		b.startServers, b.connect, b.atRate, b.atMost, b.live, b.settle, b.restart,
+		b.startServers, b.connect, b.atRate, b.live, b.atMost, b.settle, b.restart,
 	} {
 		if err := step(ctx); err != nil {
 			return b.report, err

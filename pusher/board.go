@@ -1,6 +1,8 @@
 package pusher
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -16,8 +18,12 @@ type board struct {
 	hub *hub.Hub
 	now func() time.Time
 
-	mu    sync.Mutex // also held while a state is queued, so that all viewers get states in the same order
+	telling sync.Mutex // held while a state is read here and queued, so that no viewer gets an older one after a newer; taken first
+
+	mu    sync.Mutex
 	lives map[string]*posted
+	due   map[string]struct{} // whose state is to be told to all viewers
+	wake  chan struct{}       // there are some
 }
 
 // posted is one live state.
@@ -28,7 +34,7 @@ type posted struct {
 }
 
 func newBoard(h *hub.Hub, now func() time.Time) *board {
-	return &board{hub: h, now: now, lives: make(map[string]*posted)}
+	return &board{hub: h, now: now, lives: make(map[string]*posted), due: make(map[string]struct{}), wake: make(chan struct{}, 1)}
 }
 
 // arrived takes a state that pub/sub brought and shows it to all viewers. It reports whether the sale's data in Redis
@@ -71,23 +77,62 @@ func (b *board) post(l sale.Live, usable, show bool) (rebuilt bool) {
 	old := b.lives[l.ActivityID]
 	b.lives[l.ActivityID] = &posted{live: l, usable: usable, at: now}
 	if show && b.hub.Viewers(l.ActivityID) > 0 {
-		b.hub.Broadcast(l.ActivityID, liveFrame(&l, now))
+		b.due[l.ActivityID] = struct{}{}
+		wakeUp(b.wake)
 	}
 	return old != nil && usable && (!old.usable || old.live.Epoch != l.Epoch)
+}
+
+// run tells viewers what is due until ctx ends. It has a goroutine of its own, so that a sale with very many viewers does not
+// hold up results; states that come meanwhile are told as one.
+func (b *board) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.wake:
+		}
+		b.mu.Lock()
+		due := slices.Collect(maps.Keys(b.due))
+		clear(b.due)
+		b.mu.Unlock()
+		for _, id := range due {
+			b.tell(id)
+		}
+	}
+}
+
+// tell queues the newest state of a sale for all its viewers.
+func (b *board) tell(activityID string) {
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	if l, ok := b.newest(activityID); ok {
+		b.hub.Broadcast(activityID, liveFrame(&l, b.now()))
+	}
+}
+
+func (b *board) newest(activityID string) (l sale.Live, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p, ok := b.lives[activityID]
+	if ok {
+		l = p.live
+	}
+	return l, ok
 }
 
 // show queues the state of a sale for one client. fallback is the state by database and clock, for a sale that was not
 // read yet and is not selling; of one that may be selling nothing is told until it is read, within a refresh, since
 // "not ready" would be a guess.
 func (b *board) show(c *hub.Client, activityID string, fallback sale.State) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := sale.Live{ActivityID: activityID, State: fallback}
-	switch p := b.lives[activityID]; {
-	case p != nil:
-		l = p.live
-	case withoutRedis(fallback) != fallback:
-		return
+	b.telling.Lock()
+	defer b.telling.Unlock()
+	l, ok := b.newest(activityID)
+	if !ok {
+		if withoutRedis(fallback) != fallback {
+			return
+		}
+		l = sale.Live{ActivityID: activityID, State: fallback}
 	}
 	c.TellLive(liveFrame(&l, b.now()))
 }

@@ -44,7 +44,7 @@ type Config struct {
 	SubscribeWait        time.Duration // a new socket waits so long for its shard's subscription; default 3 s
 	UnsubscribeAfter     time.Duration // a shard or sale without a client stays subscribed so long; default 5 s
 	StoreTimeout         time.Duration // of one read from Redis or the database; default 2 s
-	Loops                int           // goroutines that read and write all sockets; default GOMAXPROCS
+	Loops                int           // goroutines that read and write all sockets; default GOMAXPROCS less one, so that what reads Redis is not held up
 	CheckEvery           time.Duration // each user's results are read again, in case one was not told; default 30 s
 	Readers              int           // reads of state at once; default 4
 	ReadBatch            int           // users in one read; default 256
@@ -84,7 +84,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.SubscribeWait, 3*time.Second)
 	def(&c.UnsubscribeAfter, 5*time.Second)
 	def(&c.StoreTimeout, 2*time.Second)
-	def(&c.Loops, runtime.GOMAXPROCS(0))
+	def(&c.Loops, max(1, runtime.GOMAXPROCS(0)-1))
 	def(&c.CheckEvery, 30*time.Second)
 	def(&c.Readers, 4)
 	def(&c.ReadBatch, 256)

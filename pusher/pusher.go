@@ -138,6 +138,7 @@ func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	p.refresh(work, true) // so that the first sockets find it
 	var workers sync.WaitGroup
 	workers.Go(func() { p.keepFresh(work) })
+	workers.Go(func() { p.board.run(work) })
 	workers.Go(func() { p.subs.run(work) })
 	workers.Go(func() { p.reader.reread(work) })
 	workers.Go(func() { p.refused.run(work) })
