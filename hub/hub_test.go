@@ -333,7 +333,7 @@ func TestPresenceIsTold(t *testing.T) {
 	a := register(t, h, 1, "A")
 	b := register(t, h, 2, "A")
 	p := h.Presence()
-	if h.Sockets() != 2 || p.Sockets != 2 || p.Users != 2 || p.Viewers["A"] != 2 || len(h.Clients(0)) != 2 || len(h.Users(0)) != 2 {
+	if h.Sockets() != 2 || p.Sockets != 2 || p.Users != 2 || p.Viewers["A"] != 2 || len(h.AppendClients(nil)) != 2 || len(h.Users(0)) != 2 {
 		t.Errorf("presence %+v", p)
 	}
 	h.Unregister(a)

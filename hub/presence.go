@@ -66,12 +66,17 @@ func (h *Hub) Users(shard int) []int64 {
 	return out
 }
 
-// Clients lists the clients of a shard, in no order.
-func (h *Hub) Clients(shard int) []*Client {
-	s := &h.shards[shard]
+// AppendClients appends all clients, shard by shard, in no order.
+func (h *Hub) AppendClients(out []*Client) []*Client {
+	for i := range h.shards {
+		out = h.shards[i].appendClients(out)
+	}
+	return out
+}
+
+func (s *shard) appendClients(out []*Client) []*Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]*Client, 0, s.clients)
 	for _, c := range s.users {
 		for ; c != nil; c = c.nextOfUser {
 			out = append(out, c)

@@ -141,6 +141,7 @@ func (p *Pusher) Run(ctx context.Context, ln net.Listener, grace time.Duration) 
 	workers.Go(func() { p.board.run(work) })
 	workers.Go(func() { p.subs.run(work) })
 	workers.Go(func() { p.reader.reread(work) })
+	workers.Go(func() { p.reader.check(work) })
 	workers.Go(func() { p.refused.run(work) })
 	for range p.cfg.Readers {
 		workers.Go(func() { p.reader.answer(work) })
@@ -182,10 +183,7 @@ func (p *Pusher) drain(grace time.Duration) error {
 	p.mu.Unlock()
 	end := time.NewTimer(grace)
 	defer end.Stop()
-	var clients []*hub.Client
-	for i := range p.hub.Shards() {
-		clients = append(clients, p.hub.Clients(i)...)
-	}
+	clients := p.hub.AppendClients(nil)
 	// Clients come back with jitter of their own; the window keeps the first wave apart (FS-081).
 	rand.Shuffle(len(clients), func(i, j int) { clients[i], clients[j] = clients[j], clients[i] })
 	window := min(p.cfg.DrainWindow, grace/2)
@@ -196,10 +194,8 @@ func (p *Pusher) drain(grace time.Duration) error {
 		}
 		c.Close(errRestart)
 	}
-	for i := range p.hub.Shards() { // those whose handshake was under way
-		for _, c := range p.hub.Clients(i) {
-			c.Close(errRestart)
-		}
+	for _, c := range p.hub.AppendClients(nil) { // those whose handshake was under way
+		c.Close(errRestart)
 	}
 	gone := make(chan struct{})
 	go func() { p.open.Wait(); close(gone) }()
@@ -219,12 +215,10 @@ func (p *Pusher) cutOff() (n int) {
 		n++
 	}
 	p.mu.Unlock()
-	for i := range p.hub.Shards() {
-		for _, c := range p.hub.Clients(i) {
-			if s, ok := c.Owner().(*socket); ok {
-				_ = s.wire.Close()
-				n++
-			}
+	for _, c := range p.hub.AppendClients(nil) {
+		if s, ok := c.Owner().(*socket); ok {
+			_ = s.wire.Close()
+			n++
 		}
 	}
 	return n

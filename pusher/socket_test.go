@@ -63,7 +63,7 @@ func TestFS066_OneWriter(t *testing.T) {
 						if g == 0 && i == 125 {
 							switch who {
 							case "server":
-								for _, hc := range r.hub.Clients(r.hub.ShardOf(1)) {
+								for _, hc := range r.hub.AppendClients(nil) {
 									hc.Close(errRestart)
 								}
 							case "client":

@@ -249,19 +249,13 @@ func (r *reader) again(shards ...int) {
 	wakeUp(r.poke)
 }
 
-// reread works on dirty shards until ctx ends, one after the other, a batch of users at a time. Beside that it reads all
-// shards again in turn, each once in CheckEvery: should anything ever get lost that nobody noticed, it is found here.
+// reread works on dirty shards until ctx ends, one after the other, a batch of users at a time.
 func (r *reader) reread(ctx context.Context) {
-	check := time.NewTicker(r.cfg.CheckEvery / time.Duration(r.hub.Shards()))
-	defer check.Stop()
-	for turn := 0; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.poke:
-		case <-check.C:
-			turn = (turn + 1) % r.hub.Shards()
-			r.again(turn)
 		}
 		for shard, ok := r.nextDirty(); ok && ctx.Err() == nil; shard, ok = r.nextDirty() {
 			if err := r.rereadShard(ctx, shard); err != nil {
@@ -286,26 +280,68 @@ func (r *reader) nextDirty() (int, bool) {
 	return 0, false
 }
 
-// rereadShard delivers the present results of all users of a shard. The hub leaves out what they have been told.
+// checkUsers is how many users the check reads at a time.
+const checkUsers = 32
+
+// check reads all users again in turn, a few at a time, each once in CheckEvery: should anything ever get lost that nobody
+// noticed, it is found here. It works until ctx ends.
+func (r *reader) check(ctx context.Context) {
+	for ctx.Err() == nil {
+		var users []int64
+		for shard := range r.hub.Shards() {
+			users = append(users, r.hub.Users(shard)...)
+		}
+		if len(users) == 0 {
+			pause(ctx, min(r.cfg.CheckEvery, time.Second))
+		}
+		for some := range slices.Chunk(users, checkUsers) {
+			if err := r.restate(ctx, some); err != nil && ctx.Err() == nil {
+				r.log.Debug("pusher: check", "err", err) // the next round reads them
+			}
+			if !pause(ctx, r.cfg.CheckEvery*time.Duration(len(some))/time.Duration(len(users))) {
+				return
+			}
+		}
+	}
+}
+
+// pause waits, and reports false when ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// rereadShard restates all users of a shard.
 func (r *reader) rereadShard(ctx context.Context, shard int) error {
-	users := r.hub.Users(shard)
+	for some := range slices.Chunk(r.hub.Users(shard), r.cfg.ReadBatch) {
+		if err := r.restate(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restate delivers the present results of users. The hub leaves out what they have been told.
+func (r *reader) restate(ctx context.Context, users []int64) error {
 	sales := r.catalog.sales()
 	if len(sales) == 0 {
 		return nil
 	}
-	for len(users) > 0 {
-		n := min(len(users), r.cfg.ReadBatch)
-		results := make(map[int64][]sale.Result, n)
-		if err := r.readStates(ctx, sales, users[:n], results); err != nil {
-			return err
+	results := make(map[int64][]sale.Result, len(users))
+	if err := r.readStates(ctx, sales, users, results); err != nil {
+		return err
+	}
+	at := time.Now().UnixNano()
+	for user, rs := range results {
+		for i := range rs {
+			r.told.Add(float64(r.hub.Restate(user, messageOf(&rs[i], at))))
 		}
-		at := time.Now().UnixNano()
-		for user, rs := range results {
-			for i := range rs {
-				r.told.Add(float64(r.hub.Restate(user, messageOf(&rs[i], at))))
-			}
-		}
-		users = users[n:]
 	}
 	return nil
 }

@@ -5,29 +5,45 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"seckill/hub"
 )
 
+// sweepStep is the pause between two looks at some of the sockets.
+const sweepStep = 10 * time.Millisecond
+
 // sweep looks at every socket at fixed times and does what timers would do if each socket had its own: pings, and the
-// ends of peers that are silent, slow to finish a frame or to take bytes, or whose session is over. The shards are
-// looked at one after the other, so that the work is spread.
+// ends of peers that are silent, slow to finish a frame or to take bytes, or whose session is over. It looks at a few at a
+// time, so that the pings of many sockets are spread and hold up no result.
 func (p *Pusher) sweep(ctx context.Context) {
-	tick := time.NewTicker(p.cfg.sweepEvery() / time.Duration(p.hub.Shards()))
+	every := p.cfg.sweepEvery()
+	step := min(sweepStep, every/4)
+	tick := time.NewTicker(step)
 	defer tick.Stop()
-	for shard := 0; ; shard = (shard + 1) % p.hub.Shards() {
+	var all, left []*hub.Client
+	some := 0
+	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
+		if len(left) == 0 {
+			clear(all)
+			all = p.hub.AppendClients(all[:0])
+			left, some = all, 1+len(all)/int(every/step)
+		}
 		now := time.Now()
-		p.sweepShard(shard, now)
+		n := min(some, len(left))
+		p.check(left[:n], now)
+		left = left[n:]
 		p.reader.late(now)
 	}
 }
 
-func (p *Pusher) sweepShard(shard int, now time.Time) {
+func (p *Pusher) check(clients []*hub.Client, now time.Time) {
 	session := p.now().UnixMilli()
-	for _, c := range p.hub.Clients(shard) {
+	for _, c := range clients {
 		// A socket that is not attached yet is still its handshake's, which has a deadline of its own.
 		if s, ok := c.Owner().(*socket); ok && s.events.Load()&detached == 0 {
 			s.check(now, session)
