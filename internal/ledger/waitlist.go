@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"seckill/internal/sale"
@@ -106,8 +107,9 @@ func (l *Ledger) waiters(ctx context.Context, db tx, activityID string) ([]sale.
 	return list, err
 }
 
-// NotWaiting returns those of some users in line for a commodity who do not wait, as the primary has it: they left, or got
-// their unit. One who has joined again waits, whatever time is given.
+// NotWaiting returns those of some users in line for a commodity who do not wait, as the primary has it: they left, got
+// their unit, or have an order in this activity, be it of another commodity: that was their one participation, and in line
+// they would stand in front for ever. One who has joined again waits, whatever time is given.
 func (l *Ledger) NotWaiting(ctx context.Context, activityID, commodityID string, ws []sale.Waiter) ([]sale.Waiter, error) {
 	if len(ws) == 0 {
 		return nil, nil
@@ -126,6 +128,9 @@ func (l *Ledger) NotWaiting(ctx context.Context, activityID, commodityID string,
 		waits[user] = true
 		return err
 	}, "SELECT user_id FROM waitlist WHERE activity_id = ? AND commodity_id = ? AND state = ? AND user_id IN ("+marks(len(ws))+")", args...)
+	if err == nil {
+		err = l.dropBuyers(ctx, activityID, waits)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("who of %.40q still waits: %w", activityID, err)
 	}
@@ -136,6 +141,28 @@ func (l *Ledger) NotWaiting(ctx context.Context, activityID, commodityID string,
 		}
 	}
 	return gone, nil
+}
+
+// dropBuyers takes the users out of a set who have an order in an activity, whatever became of it.
+func (l *Ledger) dropBuyers(ctx context.Context, activityID string, users map[int64]bool) error {
+	var ids [sale.Tables][]any
+	for u := range users {
+		n := sale.TableOf(u)
+		ids[n] = append(ids[n], u)
+	}
+	var parts []part
+	for n, list := range ids {
+		for some := range slices.Chunk(list, l.opt.MaxRows) {
+			q := "SELECT user_id FROM " + orderTable(n) + " WHERE activity_id = ? AND user_id IN (" + marks(len(some)) + ")"
+			parts = append(parts, part{q, append([]any{knownID(activityID)}, some...)})
+		}
+	}
+	return l.unionAll(ctx, l.read, parts, func(r *sql.Rows) error {
+		var user int64
+		err := r.Scan(&user)
+		delete(users, user)
+		return err
+	})
 }
 
 // MarkPromoted records that a waiter got a reservation under this token. A repeat changes nothing.

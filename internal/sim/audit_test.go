@@ -70,7 +70,7 @@ func (w *auditWorld) reserve(t *testing.T) sale.Reservation {
 
 func (w *auditWorld) order(t *testing.T, r sale.Reservation) {
 	t.Helper()
-	ds, err := w.led.Commit(w.ctx, []sale.Pending{{Reservation: r, OrderNo: sale.OrderNo(100, 1)}})
+	ds, err := w.led.Commit(w.ctx, []sale.Pending{{Reservation: r, OrderNo: sale.OrderNo(99+r.UserID, r.UserID)}})
 	w.must(t, err)
 	_, err = w.st.Settle(w.ctx, saleID, ds)
 	w.must(t, err)

@@ -28,7 +28,8 @@ func (db *database) joinWaitlist(activityID, commodity string, user int64) (time
 // notWaiting is NotWaiting.
 func (db *database) notWaiting(activityID, commodity string, ws []sale.Waiter) (gone []sale.Waiter) {
 	for _, w := range ws {
-		if r := db.waits[waitKey{activityID, commodity, w.UserID}]; r == nil || r.state != "waiting" {
+		r := db.waits[waitKey{activityID, commodity, w.UserID}]
+		if r == nil || r.state != "waiting" || db.byUser[userKey{activityID, w.UserID}] != nil {
 			gone = append(gone, w)
 		}
 	}

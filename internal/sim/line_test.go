@@ -2,10 +2,13 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/shopspring/decimal"
 
 	"seckill/internal/sale"
 )
@@ -111,4 +114,26 @@ func (o *office) comesBack(t *testing.T, want int64) {
 			t.Errorf("the unit went to user %d, whom the database has as %s; want %d", got, o.db.waits[waitKey{saleID, commodity, got}].state, want)
 		}
 	}
+}
+
+// R12, S24: users who wait, and have bought something meanwhile, take part for good. However many of them stand in front,
+// they do not keep a unit from who waits behind them.
+func TestBuyersDoNotBlockTheLine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.order(t, o.reserve(t))
+		const buyers = 50 // more than are looked at for one unit
+		o.db.acts[saleID].Items[0].Total += buyers
+		for user := int64(101); user <= 100+buyers; user++ {
+			o.joins(t, user)
+			time.Sleep(time.Second)
+			o.order(t, sale.Reservation{
+				Token: fmt.Sprint("B", user), UserID: user, ActivityID: saleID, CommodityID: commodity, Price: decimal.New(9900, -2), Quantity: 1, At: time.Now(),
+			})
+		}
+		o.joins(t, 17)
+		o.comesBack(t, 17)
+		o.wantLine(t)
+	})
 }

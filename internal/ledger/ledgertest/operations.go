@@ -234,6 +234,12 @@ func testWaitlist(t *testing.T, open Open) {
 	if gone, err := s.L.NotWaiting(ctx, a, "C0", []sale.Waiter{head}); err != nil || len(gone) != 1 {
 		t.Errorf("a promoted user waits: %v, %v", gone, err)
 	}
+	buyer := s.message(users[2]) // of whatever commodity: nobody takes part twice
+	s.buy(buyer)
+	ws := []sale.Waiter{{UserID: users[2]}, {UserID: users[1]}}
+	if gone, err := s.L.NotWaiting(ctx, a, "C0", ws); err != nil || !slices.Equal(gone, ws[:1]) {
+		t.Errorf("of a user with an order and one who waits, not waiting are %v, %v", gone, err)
+	}
 	gone, err := s.L.ExpireWaitlist(ctx, a)
 	if err != nil || len(gone) != 2 || len(line()) != 0 {
 		t.Errorf("expired %v, %v; line %v", gone, err, line())
