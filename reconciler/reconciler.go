@@ -259,7 +259,7 @@ func (r *Reconciler) lead(ctx context.Context, fence int64, until time.Time) {
 // them, since it waits for the backlog.
 func (r *Reconciler) work(ctx context.Context, fence int64) {
 	w := &round{r: r, term: ctx, fence: fence, live: map[string]shown{}, rebuilding: map[string]bool{}, rebuilt: make(chan string, 16),
-		line: map[string]map[int64]int64{}, ended: map[string]bool{}, ends: map[string]map[int]int64{},
+		line: map[string]map[int64]int64{}, ended: map[string]bool{}, expired: map[string][]sale.Place{}, ends: map[string]map[int]int64{},
 		audited: make(chan struct{}, 1), differed: map[string]bool{}, purged: map[string]bool{},
 	}
 	defer w.rebuilds.Wait()

@@ -33,9 +33,10 @@ type round struct {
 	auditing   bool                       // one runs now
 	audited    chan struct{}              // it has ended
 	lastAudit  time.Time
-	differed   map[string]bool // sales whose last audit found something; used by the audit alone
-	purged     map[string]bool // settled sales whose keys were removed in this term
-	ended      map[string]bool // activities whose waitlist was ended in this term
+	differed   map[string]bool         // sales whose last audit found something; used by the audit alone
+	purged     map[string]bool         // settled sales whose keys were removed in this term
+	expired    map[string][]sale.Place // who waited in a line that has ended, and is not told yet
+	ended      map[string]bool         // activities whose waitlist was ended in this term
 }
 
 // shown is the live state that viewers were sent last.

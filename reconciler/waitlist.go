@@ -237,18 +237,18 @@ func (w *round) endLines(ctx context.Context, a *sale.Activity) error {
 	if err != nil {
 		return err
 	}
-	var told []sale.Place
-	for _, g := range gone {
-		told = append(told, sale.Place{UserID: g.UserID, ActivityID: a.ID, CommodityID: g.CommodityID, At: w.r.d.Now()})
+	for _, g := range gone { // the database answers this once: kept until they are told
+		w.expired[a.ID] = append(w.expired[a.ID], sale.Place{UserID: g.UserID, ActivityID: a.ID, CommodityID: g.CommodityID, At: w.r.d.Now()})
 	}
 	for _, it := range a.Items {
 		if err := w.r.d.Stock.DropWaitlist(ctx, a.ID, it.CommodityID); err != nil {
 			return err
 		}
 	}
-	if err := w.r.d.Announcer.Places(ctx, told); err != nil {
+	if err := w.r.d.Announcer.Places(ctx, w.expired[a.ID]); err != nil {
 		return err
 	}
+	delete(w.expired, a.ID)
 	w.ended[a.ID] = true
 	return nil
 }

@@ -112,14 +112,17 @@ func (p *plan) scanActivityItem(r *sql.Rows) error {
 	return nil
 }
 
-// readBoundaries reads the boundary of each activity that has a message of an older epoch, if there is one yet.
+// readBoundaries reads the boundary of each activity that has a message of an older epoch, if there is one yet. It goes by
+// the activities' ids, so that two batches lock their rows in the same order.
 func (p *plan) readBoundaries(ctx context.Context, t tx) error {
+	older := map[string]*activityRow{}
 	for i := range p.batch {
-		m := &p.batch[i]
-		a := p.activities[m.ActivityID]
-		if a == nil || m.Epoch >= a.Epoch || a.boundary != nil {
-			continue
+		if a := p.activities[p.batch[i].ActivityID]; a != nil && p.batch[i].Epoch < a.Epoch {
+			older[a.ID] = a
 		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(older)) {
+		a := older[id]
 		a.boundary = map[int]int64{}
 		if a.boundaryEpoch != a.Epoch {
 			if err := p.lockEpoch(ctx, t, a); err != nil {

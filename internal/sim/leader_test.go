@@ -16,7 +16,20 @@ import (
 type office struct {
 	*auditWorld
 	audited int
+	told    []sale.Place
 }
+
+// Results is as of package push.
+func (o *office) Results(context.Context, []sale.UserResult) error { return nil }
+
+// Places notes who is told a place.
+func (o *office) Places(_ context.Context, ps []sale.Place) error {
+	o.told = append(o.told, ps...)
+	return nil
+}
+
+// Live is as of package push.
+func (o *office) Live(context.Context, sale.Live) error { return nil }
 
 func newOffice(t *testing.T) *office {
 	t.Helper()
@@ -35,25 +48,13 @@ func (emptyQueue) EndOffsets(context.Context) (map[int]int64, error) { return ma
 // Committed is as of package queue.
 func (emptyQueue) Committed(context.Context) (map[int]int64, error) { return map[int]int64{0: 0}, nil }
 
-// nobodyListens takes what is announced.
-type nobodyListens struct{}
-
-// Results is as of package push.
-func (nobodyListens) Results(context.Context, []sale.UserResult) error { return nil }
-
-// Places is as of package push.
-func (nobodyListens) Places(context.Context, []sale.Place) error { return nil }
-
-// Live is as of package push.
-func (nobodyListens) Live(context.Context, sale.Live) error { return nil }
-
 // lead runs a new process that leads for a while, with ports that go through by, and then dies.
 func (o *office) lead(t *testing.T, by caller, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context()) // without a deadline, by which a rebuild is known
 	defer time.AfterFunc(d, cancel).Stop()
 	r := reconciler.New(reconciler.Config{Interval: time.Second, AuditInterval: time.Hour}, reconciler.Deps{
-		Stock: newStore(o.redis, by), Ledger: newLedger(o.db, by, "reconciler", ""), Queue: emptyQueue{}, Offsets: emptyQueue{}, Announcer: nobodyListens{},
+		Stock: newStore(o.redis, by), Ledger: newLedger(o.db, by, "reconciler", ""), Queue: emptyQueue{}, Offsets: emptyQueue{}, Announcer: o,
 		PromotedToken: promotedToken, Holder: "leader", Metrics: noMetrics{}, Log: quietLog(),
 		Audit: func(context.Context, string, bool) (*sale.AuditReport, error) {
 			o.audited++

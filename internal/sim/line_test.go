@@ -137,3 +137,18 @@ func TestBuyersDoNotBlockTheLine(t *testing.T) {
 		o.wantLine(t)
 	})
 }
+
+// S22: whoever waited when the line ended is told, also if the first try to end it fails half-way.
+func TestLineEndsForEverybody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := newOffice(t)
+		o.joins(t, 17)
+		o.db.acts[saleID].WaitlistUntil = time.Now().Add(3 * time.Second)
+		fails := 2
+		o.lead(t, &failing{name: "drop waitlist", when: func(context.Context) bool { fails--; return fails >= 0 }}, 12*time.Second)
+		if n := len(o.told); n == 0 || o.told[n-1].UserID != 17 || o.told[n-1].Position != 0 {
+			t.Errorf("told: %+v", o.told)
+		}
+	})
+}

@@ -123,18 +123,19 @@ func replay(t *testing.T, cfg Config) {
 func TestRegressions(t *testing.T) {
 	t.Parallel()
 	for seed, why := range map[uint64]string{
-		25326: "R13: the audit took the mark of an order that was decided after its look",
-		102:   "R11: more units on their way back than are free (DebtForgotten)",
-		5958:  "two tabs of one user, whose polls cross",
-		11731: "R15: a rewind whose witness died",
-		13219: "R15, the same",
-		13865: "R15, the same",
-		27343: "R15, the same",
-		31011: "R15, the same",
-		1206:  "R15: everybody who saw what was lost died (Unwitnessed)",
-		1096:  "R10, R11: a return is recorded after the rebuild that counted it as to come (LateMark)",
-		114:   "R12: a user who leaves while a rebuild writes the line (LineUnchecked)",
-		2774:  "R12: a unit comes while Redis has gone back to before a user left (OfferUnchecked)",
+		25326:  "R13: the audit took the mark of an order that was decided after its look",
+		102:    "R11: more units on their way back than are free (DebtForgotten)",
+		5958:   "two tabs of one user, whose polls cross",
+		11731:  "R15: a rewind whose witness died",
+		13219:  "R15, the same",
+		13865:  "R15, the same",
+		27343:  "R15, the same",
+		31011:  "R15, the same",
+		1206:   "R15: everybody who saw what was lost died (Unwitnessed)",
+		1096:   "R10, R11: a return is recorded after the rebuild that counted it as to come (LateMark)",
+		114:    "R12: a user who leaves while a rebuild writes the line (LineUnchecked)",
+		2774:   "R12: a unit comes while Redis has gone back to before a user left (OfferUnchecked)",
+		314474: "R12, R15: Redis goes back between the question who waits and the offer",
 	} {
 		if rep := play(t, Config{Seed: seed}); len(rep.Violations) > 0 {
 			t.Errorf("seed %d, %s: %v", seed, why, rep.Violations)

@@ -242,7 +242,12 @@ func (s *store) Promote(ctx context.Context, r sale.Return, now time.Time, line 
 	for i, u := range line {
 		ids[i] = tokenFor(u)
 	}
+	floor := s.floor(r.ActivityID)
 	err = s.script(ctx, r.ActivityID, "promote", r.Token, func(k *keysOfSale) error {
+		if epoch, seq := k.position(); floor.after(position{epoch: epoch, seq: seq}) {
+			p.Found, p.Epoch = sale.SettleNotYet, epoch
+			return nil
+		}
 		found, got, err := k.promote(s.r.bugs, &r, now, line, ids)
 		p.Found = found
 		p.Epoch, _ = k.position()

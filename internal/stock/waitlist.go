@@ -153,7 +153,8 @@ func (s *Store) DropWaitlist(ctx context.Context, activityID, commodityID string
 
 // Promote gives the units of one cancelled or closed order to the first in line who do not take part yet, as new
 // reservations under tokens that tokenFor makes, and what is left back on sale (R12). line are the users in front, as
-// Waiting lists them; only these are looked at. It answers as Return does, with the reservations to publish;
+// Waiting lists them; only these are looked at. It answers as Return does, with the reservations to publish, and not_yet too
+// when Redis has gone back behind what this process has seen: then so has the line, and a rebuild follows (R15).
 // sale.ErrConflict when the line has moved since: read it and call again.
 func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, line []int64, tokenFor func(userID int64) string) (p sale.Promotion, err error) {
 	k, err := keysOf(r.ActivityID)
@@ -168,7 +169,7 @@ func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, line 
 		tokens[i] = tokenFor(u)
 	}
 	floor := s.floor(r.ActivityID)
-	reply, err := s.run(ctx, s.sc.promote, promoteArgs(k, r, now, line, tokens))
+	reply, err := s.run(ctx, s.sc.promote, promoteArgs(k, r, now, floor, line, tokens))
 	if err == nil {
 		p, err = s.promoted(r, floor, now, line, tokens, reply)
 	}
@@ -178,8 +179,8 @@ func (s *Store) Promote(ctx context.Context, r sale.Return, now time.Time, line 
 	return p, nil
 }
 
-func promoteArgs(k keys, r sale.Return, now time.Time, line []int64, tokens []string) *scriptArgs {
-	a := newScriptArgs(13+4*len(line), 512+len(line)*256)
+func promoteArgs(k keys, r sale.Return, now time.Time, floor position, line []int64, tokens []string) *scriptArgs {
+	a := newScriptArgs(15+4*len(line), 512+len(line)*256)
 	a.key(k.meta())
 	a.key(k.occupied())
 	a.key(k.participants())
@@ -199,6 +200,8 @@ func promoteArgs(k keys, r sale.Return, now time.Time, line []int64, tokens []st
 	a.str(string(endReason(r.Status)))
 	a.str(r.OrderNo)
 	a.int(r.Version)
+	a.int(floor.epoch)
+	a.int(floor.seq)
 	for _, u := range line {
 		a.int(u)
 	}

@@ -22,6 +22,7 @@ func raceTests(t *testing.T, s *suite) {
 		"R10 R13 snapshots are of one moment":          oneMoment,
 		"R10 R11 a late mark meets a rebuild":          markMeetsRebuild,
 		"R10 a decision meets a rebuild":               decisionMeetsRebuild,
+		"R10 FS-052 batches of two sales, both lost":   twoSalesLost,
 		"FS-057 two connections, 50 messages, failing": fewConnections,
 	})
 }
@@ -315,6 +316,31 @@ func fewConnections(t *testing.T, open Open) {
 	}
 	s.buy(s.message(s.user()))
 	s.balanced()
+}
+
+// Messages of two sales that wait for their rebuilds come in either order: the batches lock both, always in one order.
+func twoSalesLost(t *testing.T, open Open) {
+	s, other := newShop(t, open, nil, 1000), *newShop(t, open, nil, 1).A
+	other.ID, other.Items[0].Total = "B-"+randomText(12), 1000
+	must(t, s.L.CreateActivity(ctx(t), &other))
+	for _, id := range []string{s.A.ID, other.ID} {
+		_, err := s.L.RaiseEpoch(ctx(t), id, 1)
+		must(t, err)
+	}
+	var fs []func()
+	for turn := range 6 {
+		fs = append(fs, func() {
+			for range 20 {
+				batch := s.messages(2)
+				batch[turn%2].ActivityID = other.ID
+				out, err := s.L.Commit(s.Context(), batch)
+				if err != nil || !out[0].Ordered || !out[1].Ordered {
+					t.Errorf("commit: %+v, %v", out, err)
+				}
+			}
+		})
+	}
+	atOnce(fs...)
 }
 
 // While orders come and go, every snapshot and every balance adds up: what sold_count says is what the rows say.

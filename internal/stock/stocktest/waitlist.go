@@ -19,6 +19,7 @@ func testWaitlist(t *testing.T, b Backend) {
 		{name: "JoinedAnewIsLast_R12", run: joinedAnewIsLast},
 		{name: "LineIsFilledByItsRebuild_R12_R10", run: lineIsFilledByItsRebuild},
 		{name: "PromotionKnowsTheSale_R5", run: promotionKnowsTheSale},
+		{name: "NothingIsOfferedByARewoundRedis_R12_R15", run: rewoundRedisOffersNothing},
 		{name: "UnsoldUnitsAreTakenBack_S39", run: unsoldTakenBack},
 		{name: "ForgedSettleTouchesNothing_FS020", run: forgedSettleTouchesNothing},
 	})
@@ -118,6 +119,22 @@ func returnedUnitGoesToHead(t *testing.T, b Backend) {
 	e.line(users[2])
 	e.must(e.s.DropWaitlist(e.ctx, e.a.ID, "SP1"))
 	e.line()
+}
+
+// The line of a Redis that went back may hold users who have left since.
+func rewoundRedisOffersNothing(t *testing.T, b Backend) {
+	for field, value := range map[string]string{"seq": "1", "epoch": "0"} {
+		e := newEnv(t, b)
+		r := e.closedOrder(1)
+		users := e.join(1)
+		e.must(e.keys.SetField(e.ctx, e.key("meta"), field, value))
+		p, err := e.s.Promote(e.ctx, r, e.now, users, promotedToken(r))
+		if err != nil || p.Found != sale.SettleNotYet || len(p.Reservations) != 0 || !e.s.Rewound(e.a.ID) {
+			t.Errorf("lower %s: promote: %+v, %v; noticed %v", field, p, err, e.s.Rewound(e.a.ID))
+		}
+		e.field(r.Token, "state", "committed")
+		e.line(users...)
+	}
 }
 
 func eachUnitOnce(t *testing.T, b Backend) {
