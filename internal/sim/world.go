@@ -36,7 +36,7 @@ type Bugs struct {
 	Unwitnessed          bool // nobody compares Redis with what leaders have recorded of it
 	LateMark             bool // a returned unit is recorded although a rebuild has begun since
 	LineUnchecked        bool // a rebuild does not look again who waits after it has written the line
-	OfferUnchecked       bool // a unit is given to whom Redis has in line, whatever the database says
+	OfferUnchecked       bool // a unit is given to whom Redis has in line, whatever the database says and Redis has lost
 }
 
 // Report is what a run found and what happened in it.
