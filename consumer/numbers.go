@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -44,9 +45,10 @@ type heldNode struct {
 	until time.Time // on this process's clock, counted from before the last renewal
 }
 
-// NewNumbers returns a maker for this holder, a name that is unique to the process.
-func NewNumbers(leases Leases, holder string, ttl time.Duration, now func() time.Time, log *slog.Logger) *Numbers {
-	return &Numbers{leases: leases, holder: holder, ttl: ttl, now: now, log: log}
+// NewNumbers returns a maker for a process of this name, of which 64 characters count. It adds something of its own to the name: a
+// lease goes at once to whoever has its holder's name, and two processes may bear one by mistake.
+func NewNumbers(leases Leases, name string, ttl time.Duration, now func() time.Time, log *slog.Logger) *Numbers {
+	return &Numbers{leases: leases, holder: fmt.Sprintf("%.64s-%s", name, rand.Text()), ttl: ttl, now: now, log: log}
 }
 
 // Acquire leases a free node number, trying those after a start given by the holder's name first, so that many
