@@ -87,6 +87,9 @@ func Push(ctx context.Context, o PushOptions) (PushReport, error) {
 	}}
 	b.rdb = redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer func() { _ = b.rdb.Close() }()
+	if err := b.rdb.Ping(ctx).Err(); err != nil {
+		return b.report, fmt.Errorf("bench: redis %s: %w", o.Redis, err)
+	}
 	b.out, b.stock = push.NewPublisher(b.rdb, push.DefaultShards), stock.New(b.rdb, stock.Options{})
 	dir, err := os.MkdirTemp("", "seckill-bench")
 	if err != nil {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"strconv"
@@ -67,8 +68,12 @@ func (b *pushBench) stretch(ctx context.Context, during time.Duration) (s Stretc
 		PusherP99:  after.within(0.99, before),
 		CPUPerPush: (after.CPU - before.CPU) / time.Duration(max(1, n)),
 	}
-	b.say("%d a second for %v: p50 %v, p99 %v, p99.9 %v, max %v; inside the pusher p99 at most %v; %v of processor a push",
-		s.Rate, during, s.P50, s.P99, s.P999, s.Max, s.PusherP99, s.CPUPerPush)
+	inside := "" // a floor does not tell
+	if b.o.Floor == "" {
+		inside = fmt.Sprintf("inside the pusher p99 at most %v; ", s.PusherP99)
+	}
+	b.say("%d a second for %v: p50 %v, p99 %v, p99.9 %v, max %v; %s%v of processor a push",
+		s.Rate, during, s.P50, s.P99, s.P999, s.Max, inside, s.CPUPerPush)
 	return s, live, nil
 }
 

@@ -138,7 +138,7 @@ func (a *admin) print(answer []byte) error {
 }
 
 func (c *command) activityCommand() *cobra.Command {
-	group := &cobra.Command{Use: "activity", Short: "Create and run sales through a gateway's admin API"}
+	group := groupCommand("activity", "Create and run sales through a gateway's admin API")
 	a := c.adminFlags(group)
 	var file string
 	create := &cobra.Command{
@@ -244,7 +244,7 @@ func (c *command) auditCommand() *cobra.Command {
 }
 
 func (c *command) deadCommand() *cobra.Command {
-	group := &cobra.Command{Use: "dead", Short: "Look at dead letters, replay or discard them"}
+	group := groupCommand("dead", "Look at dead letters, replay or discard them")
 	a := c.adminFlags(group)
 	var state string
 	list := &cobra.Command{
@@ -271,7 +271,7 @@ func (c *command) deadCommand() *cobra.Command {
 }
 
 func (c *command) userCommand() *cobra.Command {
-	group := &cobra.Command{Use: "user", Short: "Block users from a sale, or put them on its allow-list"}
+	group := groupCommand("user", "Block users from a sale, or put them on its allow-list")
 	a := c.adminFlags(group)
 	for _, v := range []struct{ use, short, method, list string }{
 		{"block", "Block a user", http.MethodPut, "blocked"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,7 +17,7 @@ import (
 )
 
 func (c *command) benchCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "bench", Short: "Measure on this machine", Args: noArgs}
+	cmd := groupCommand("bench", "Measure on this machine")
 	cmd.AddCommand(c.benchPushCommand(), &cobra.Command{
 		Use: "push-worker", Hidden: true, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return bench.PushWorker(cmd.Context(), os.Stdin, c.out) },
@@ -32,7 +33,10 @@ func (c *command) benchPushCommand() *cobra.Command {
 			"The Redis it is given should be used by nothing else meanwhile; it publishes there and leaves no key behind.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Redis == "" || o.Sockets < o.Processes || o.Processes < 1 || o.Processes > push.DefaultShards || o.Rate < 1 {
-				return usageError{fmt.Errorf("--redis must be given, --sockets and --rate be positive, --processes between 1 and %d", push.DefaultShards)}
+				return usageError{fmt.Errorf("--redis must be given, --rate be positive, --processes between 1 and %d, --sockets at least as many", push.DefaultShards)}
+			}
+			if o.For < 0 || o.Idle < 0 || o.Live < 0 {
+				return usageError{errors.New("--for, --idle and --live must not be negative")}
 			}
 			var err error
 			if o.Program, err = os.Executable(); err != nil {

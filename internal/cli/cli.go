@@ -93,6 +93,11 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
+// groupCommand only holds others: alone it shows its help, with a command it does not know it is wrong usage.
+func groupCommand(use, short string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+}
+
 func noArgs(cmd *cobra.Command, args []string) error {
 	if err := cobra.NoArgs(cmd, args); err != nil {
 		return usageError{err}

@@ -28,7 +28,7 @@ const EnvPrefix = "SECKILL_"
 // notConfig are variables of the same prefix that belong to the tests.
 var notConfig = []string{"SECKILL_TEST_", "SECKILL_REQUIRE", "SECKILL_LONG", "SECKILL_E2E", "SECKILL_INSTALL"}
 
-// ErrConfig is returned for a file that cannot be read, an unknown key, or a value of the wrong form.
+// ErrConfig is returned for a file that cannot be read, an unknown key, or a value of the wrong form or below zero.
 var ErrConfig = errors.New("configuration")
 
 // Load fills the struct that into points to. Its values are the defaults; path may be empty; env is os.Environ();
@@ -154,6 +154,9 @@ func fill(k *koanf.Koanf, keys map[string]reflect.Value) error {
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %s: must be a %s", ErrConfig, key, form(field.Type()))
+		}
+		if (field.CanInt() && field.Int() < 0) || (field.CanFloat() && field.Float() < 0) {
+			return fmt.Errorf("%w: %s: must not be negative", ErrConfig, key)
 		}
 	}
 	return nil

@@ -65,6 +65,8 @@ func TestMistakes(t *testing.T) {
 		"flag key":  func() error { return Load(&exported{}, "", nil, []string{"x=1"}) },
 		"number":    func() error { return Load(&exported{}, "", nil, []string{"gateway.maxBodyBytes=many"}) },
 		"duration":  func() error { return Load(&exported{}, "", nil, []string{"gateway.readTimeout=soon"}) },
+		"below 0":   func() error { return Load(&exported{}, "", nil, []string{"gateway.maxBodyBytes=-1"}) },
+		"past":      func() error { return Load(&exported{}, yamlFile(t, "gateway:\n  readTimeout: -1s\n"), nil, nil) },
 	} {
 		if err := try(); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)

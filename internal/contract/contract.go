@@ -68,12 +68,17 @@ func (c *Contract) Check(req *http.Request, status int, header http.Header, body
 	return nil
 }
 
-// Operations lists "METHOD path" of every operation, sorted.
-func (c *Contract) Operations() []string {
+// pushTag marks the operations of pushers; all others are the gateways'.
+const pushTag = "push"
+
+// Operations lists "METHOD path" of every operation of pushers, or of gateways, sorted.
+func (c *Contract) Operations(ofPushers bool) []string {
 	var ops []string
 	for path, item := range c.doc.Paths.Map() {
-		for method := range item.Operations() {
-			ops = append(ops, method+" "+path)
+		for method, op := range item.Operations() {
+			if slices.Contains(op.Tags, pushTag) == ofPushers {
+				ops = append(ops, method+" "+path)
+			}
 		}
 	}
 	slices.Sort(ops)
