@@ -12,8 +12,8 @@ import (
 )
 
 // board is the last known live state of each sale. It decides the order in which viewers see states: what pub/sub
-// brings is taken as it comes, what was read from Redis only if nothing came since the read began. Clocks of other
-// machines are not compared.
+// brings is taken as it comes, what was read from Redis only if nothing came since the read began or just before. Clocks of
+// other machines are not compared.
 type board struct {
 	hub *hub.Hub
 	now func() time.Time
@@ -25,6 +25,10 @@ type board struct {
 	due   map[string]struct{} // whose state is to be told to all viewers
 	wake  chan struct{}       // there are some
 }
+
+// liveQuiet is how long nothing must have come of a sale before what a read finds is told: twice the time between two
+// publications, so that viewers of a busy sale get those and no more.
+const liveQuiet = 500 * time.Millisecond
 
 // posted is one live state.
 type posted struct {
@@ -52,7 +56,7 @@ func (b *board) read(l sale.Live, fallback sale.State, began time.Time) (rebuilt
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.lives[l.ActivityID]
-	if old != nil && old.at.After(began) {
+	if old != nil && old.at.After(began.Add(-liveQuiet)) {
 		return false
 	}
 	usable := l.State != sale.StateNotReady

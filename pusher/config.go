@@ -3,7 +3,9 @@ package pusher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"time"
 
@@ -44,7 +46,7 @@ type Config struct {
 	SubscribeWait        time.Duration // a new socket waits so long for its shard's subscription; default 3 s
 	UnsubscribeAfter     time.Duration // a shard or sale without a client stays subscribed so long; default 5 s
 	StoreTimeout         time.Duration // of one read from Redis or the database; default 2 s
-	Loops                int           // goroutines that read and write all sockets; default GOMAXPROCS less one, so that what reads Redis is not held up
+	Loops                int           // goroutines that read and write all sockets, at most Shards; default GOMAXPROCS less one, so that what reads Redis is not held up
 	CheckEvery           time.Duration // each user's results are read again, in case one was not told; default 30 s
 	Readers              int           // reads of state at once; default 4
 	ReadBatch            int           // users in one read; default 256
@@ -107,8 +109,14 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// check refuses bounds that contradict one another.
+// check refuses bounds that mean nothing or contradict one another.
 func (c *Config) check() error {
+	v := reflect.ValueOf(c).Elem()
+	for i := range v.NumField() {
+		if v.Field(i).CanInt() && v.Field(i).Int() < 0 {
+			return fmt.Errorf("pusher: %s must not be negative", v.Type().Field(i).Name)
+		}
+	}
 	if c.PeerTimeout < 2*c.PingEvery {
 		return errors.New("pusher: peerTimeout must be at least twice pingEvery, or a lost ping ends a socket")
 	}

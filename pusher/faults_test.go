@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -214,6 +215,36 @@ func TestFS070_PeerThatNeverReads(t *testing.T) {
 	if _, err := io.Copy(io.Discard, conn.NetConn()); err != nil {
 		t.Logf("the peer sees %v", err) // reset or end, as the kernel has it
 	}
+}
+
+// FS-070: so it is when the frame that does not go out is the last one, and nothing else is to be written.
+func TestFS070_LastFrameNeverGoesOut(t *testing.T) {
+	t.Parallel()
+	r := start(t, newWorld(), Config{SendBufferBytes: 4096, WriteTimeout: 300 * time.Millisecond, PingEvery: time.Hour, CatalogRefresh: time.Hour})
+	conn, _, err := r.dial(1, dialer{netDial: func(network, addr string) (net.Conn, error) {
+		conn, err := net.Dial(network, addr)
+		if err == nil {
+			err = conn.(*net.TCPConn).SetReadBuffer(4096)
+		}
+		return conn, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for synced := false; !synced; {
+		_, data, err := conn.ReadMessage()
+		if err != nil {
+			t.Fatal(err)
+		}
+		synced = strings.Contains(string(data), `"synced"`)
+	}
+	live := sale.Live{ActivityID: testSale, State: sale.StateOpen}
+	for i := range 50_000 {
+		live.Items = append(live.Items, sale.Remaining{CommodityID: fmt.Sprintf("COMMODITY-%d", i), Units: 1})
+	}
+	r.bus.h.OnLive(live)
+	eventually(t, "cut off", func() bool { return r.hub.Sockets() == 0 })
 }
 
 // FS-082: a proxy that closes what is silent leaves a quiet socket open, because the server pings sooner.

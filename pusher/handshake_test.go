@@ -437,10 +437,14 @@ func TestConfigIsChecked(t *testing.T) {
 	w := newWorld()
 	for _, cfg := range []Config{
 		{PingEvery: 25 * time.Second, PeerTimeout: 30 * time.Second}, {Origins: []string{"nonsense"}}, {TrustedProxies: []string{"x"}},
+		{Loops: -1}, {CheckEvery: -time.Second},
 	} {
 		if _, err := New(cfg, Deps{Subscriber: w.subscriber, States: w, Ledger: w, Users: w, Metrics: prometheus.NewRegistry()}); err == nil {
 			t.Errorf("accepted %+v", cfg)
 		}
+	}
+	if got := len(loopsOf(&Config{Loops: 1 << 30, Shards: 16})); got != 16 {
+		t.Errorf("%d loops for 16 shards", got)
 	}
 	if c := (Config{}).WithDefaults(); c.PeerTimeout > time.Minute || c.PeerTimeout < 2*c.PingEvery || c.PingEvery != 25*time.Second {
 		t.Errorf("a dead peer is gone after %v with pings every %v; the contract says within 60 s, pings every 25 s", c.PeerTimeout, c.PingEvery)

@@ -243,6 +243,10 @@ func (s *socket) take(buf []byte, message func(kind int, data []byte) error) (re
 			s.wire.in = append(append(make([]byte, 0, n+len(fence)), buf[:n]...), fence[:]...)
 		}
 		kind, data, err := s.readMessage()
+		if err == nil && len(s.wire.in) > 0 { // a compressed message may end before its last bytes
+			s.wire.in = append(append([]byte(nil), s.wire.in...), fence[:]...)
+			_, _, err = s.ws.NextReader() // reads over them
+		}
 		if errors.Is(err, errDry) { // more fragments than fit
 			return nil, websocket.ErrReadLimit
 		}

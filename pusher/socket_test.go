@@ -331,6 +331,76 @@ func TestFS078_Compression(t *testing.T) {
 	}
 }
 
+// FS-078: a compressed message may end with a block that says it is the last, and a byte more (RFC 7692, 7.2.3.4). The
+// frames behind it are read as they are, wherever the cut between two reads of the protocol implementation falls.
+func TestFS078_CompressedFinalBlock(t *testing.T) {
+	t.Parallel()
+	r := start(t, newWorld(), Config{Compression: true})
+	for pad := range 130 {
+		c := r.connectWith(int64(pad+1), dialer{compress: true})
+		c.untilSynced()
+		var out bytes.Buffer
+		fw, err := flate.NewWriter(&out, flate.NoCompression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = fmt.Fprintf(fw, `{"type":"later","x":"%s"}`, strings.Repeat("x", pad))
+		if err := fw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		first := maskedFrame(0xc1, append(out.Bytes(), 0))
+		if _, err := c.conn.NetConn().Write(append(first, maskedFrame(0x81, []byte(`{"type":"sync"}`))...)); err != nil {
+			t.Fatal(err)
+		}
+		c.untilSynced()
+		c.conn.Close()
+	}
+}
+
+// FS-078: compressed messages come in fragments with control frames between them, a byte at a time, and go out larger than
+// a buffer; an empty one is no JSON; the bound is that of the plain text.
+func TestFS078_CompressedPieces(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	live := w.live[testSale]
+	for i := range 3000 {
+		live.Items = append(live.Items, sale.Remaining{CommodityID: fmt.Sprintf("C%d-%x", i, i*7919), Units: int64(i * 31)})
+	}
+	w.live[testSale] = live
+	r := start(t, w, Config{Compression: true, InboundPerSecond: 1000, InboundBurst: 1000})
+	c := r.connectWith(1, dialer{compress: true})
+	c.untilSynced()
+	whole := deflated(t, []byte(`{"type":"sync"}`))
+	for cut := range len(whole) + 1 {
+		frames := slices.Concat(maskedFrame(0x41, whole[:cut]), maskedFrame(0x89, []byte("p")), maskedFrame(0x00, nil),
+			maskedFrame(0x8a, nil), maskedFrame(0x80, whole[cut:]), maskedFrame(0x89, nil))
+		for i := range frames {
+			if _, err := c.conn.NetConn().Write(frames[i : i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := c.untilSynced(); len(got[0].Items) != len(live.Items) {
+			t.Fatalf("%d items of %d", len(got[0].Items), len(live.Items))
+		}
+	}
+	const limit = 1 << 10
+	for size, want := range map[int]int{0: 1008, limit: 0, limit + 1: 1009} {
+		c := r.connectWith(2, dialer{compress: true})
+		c.untilSynced()
+		text := []byte(`{"type":"sync"}`)
+		text = append(text, bytes.Repeat([]byte(" "), limit+1)...)[:size]
+		if _, err := c.conn.NetConn().Write(maskedFrame(0xc1, deflated(t, text))); err != nil {
+			t.Fatal(err)
+		}
+		if want == 0 {
+			c.untilSynced()
+		} else if code := c.end(); code != want {
+			t.Errorf("%d bytes: closed %d, want %d", size, code, want)
+		}
+		c.conn.Close()
+	}
+}
+
 // deflated is data as permessage-deflate sends it.
 func deflated(t *testing.T, data []byte) []byte {
 	t.Helper()

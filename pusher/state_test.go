@@ -333,6 +333,56 @@ func TestLiveState(t *testing.T) {
 	}
 }
 
+// Viewers of a busy sale get what is published, 4 a second, and not what the pusher reads besides; of one of which nothing is
+// published they get that.
+func TestLiveStateIsPaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	r := start(t, w, Config{CatalogRefresh: 5 * time.Millisecond})
+	c := r.connect(1)
+	c.untilSynced()
+	const published = 8
+	for i := range int64(published) {
+		live := sale.Live{ActivityID: testSale, State: sale.StateOpen, Epoch: 1, Items: []sale.Remaining{{CommodityID: "C1", Units: 1000 - 10*i}}}
+		r.bus.h.OnLive(live)
+		w.change(func() {
+			live.Items = []sale.Remaining{{CommodityID: "C1", Units: 995 - 10*i}} // more was sold since
+			w.live[testSale] = live
+		})
+		time.Sleep(250 * time.Millisecond)
+	}
+	if n := len(c.frames); n > published+2 { // one or two on a machine that stands still for a moment
+		t.Errorf("%d states came in the time of %d publications", n, published)
+	}
+	for c.next("activity").Items[0].Remaining != 995-10*(published-1) {
+	}
+}
+
+// S29: a result that was lost without a sign is found by the check, for one user as for many.
+func TestS29_CheckFindsWhatWasLost(t *testing.T) {
+	t.Parallel()
+	for _, users := range []int64{1, checkUsers + 1} {
+		w := newWorld()
+		r := start(t, w, Config{CheckEvery: 200 * time.Millisecond, MaxSocketsPerAddress: 100})
+		var clients []*client
+		for user := int64(1); user <= users; user++ {
+			c := r.connect(user)
+			c.untilSynced()
+			clients = append(clients, c)
+		}
+		w.change(func() {
+			for user := int64(1); user <= users; user++ {
+				w.results = append(w.results, result(user, fmt.Sprint("tok", user), 1, sale.StatusPaid))
+			}
+		})
+		for i, c := range clients {
+			if f := c.next("result"); f.RequestToken != fmt.Sprint("tok", i+1) {
+				t.Errorf("user %d got %v", i+1, f)
+			}
+		}
+	}
+}
+
 // A shard and a sale are subscribed only while they have a client.
 func TestSubscriptionsFollowTheClients(t *testing.T) {
 	t.Parallel()

@@ -111,11 +111,15 @@ func (p *pumped) write(_ *calls, b []byte) (int, error) {
 		_, err := p.conn.Write(data)
 		p.mu.Lock()
 		p.writing = false
-		if err != nil && p.err == nil {
-			p.err = err
+		happened := canWrite
+		if err != nil {
+			happened |= canRead // which finds the error, should nothing be left to write
+			if p.err == nil {
+				p.err = err
+			}
 		}
 		p.mu.Unlock()
-		p.s.signal(canWrite)
+		p.s.signal(happened)
 	})
 	return len(b), nil
 }

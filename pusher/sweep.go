@@ -76,9 +76,9 @@ func (s *socket) check(now time.Time, session int64) {
 	}
 }
 
-// loopsOf makes as many loops as configured.
+// loopsOf makes as many loops as configured; a shard has one, so more than shards would be idle.
 func loopsOf(cfg *Config) []*loop {
-	loops := make([]*loop, cfg.Loops)
+	loops := make([]*loop, min(cfg.Loops, cfg.Shards))
 	for i := range loops {
 		loops[i] = newLoop(2*cfg.MaxFrameBytes + maxControl + frameHeader + pumpBytes)
 	}
