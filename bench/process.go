@@ -100,7 +100,7 @@ func (u usage) within(share float64, before usage) time.Duration {
 	all := u.Within[math.Inf(1)] - before.Within[math.Inf(1)]
 	for _, bound := range bounds {
 		if u.Within[bound]-before.Within[bound] >= share*all {
-			return time.Duration(bound * float64(time.Second))
+			return time.Duration(min(bound, time.Hour.Seconds()) * float64(time.Second))
 		}
 	}
 	return 0

@@ -31,7 +31,7 @@ type presenceJSON struct {
 	Nodes      []nodeJSON    `json:"nodes"`
 }
 
-// presence answers who is connected, as the pushers told within the last seconds.
+// presence answers who is connected, as the pushers told within the last minute.
 func (g *Gateway) presence(ctx *fasthttp.RequestCtx, _ request) error {
 	within, cancel := g.storeContext()
 	defer cancel()

@@ -25,7 +25,7 @@ func newAddresses(limit int, proxies []string) (*addresses, error) {
 			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("pusher: trusted proxy %q: want an address or a CIDR", s)
+			return nil, fmt.Errorf("pusher.trustedProxies: %q: want an address or a CIDR", s)
 		}
 		a.proxies = append(a.proxies, prefix)
 	}

@@ -3,9 +3,7 @@ package pusher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"reflect"
 	"runtime"
 	"time"
 
@@ -109,18 +107,15 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// check refuses bounds that mean nothing or contradict one another.
-func (c *Config) check() error {
-	v := reflect.ValueOf(c).Elem()
-	for i := range v.NumField() {
-		if v.Field(i).CanInt() && v.Field(i).Int() < 0 {
-			return fmt.Errorf("pusher: %s must not be negative", v.Type().Field(i).Name)
-		}
-	}
+// Check refuses bounds that contradict one another, and origins and proxies that cannot be read. That none is negative is
+// for those who load the configuration.
+func (c *Config) Check() error {
 	if c.PeerTimeout < 2*c.PingEvery {
-		return errors.New("pusher: peerTimeout must be at least twice pingEvery, or a lost ping ends a socket")
+		return errors.New("pusher.peerTimeout: must be at least twice pusher.pingEvery, or a lost ping ends a socket")
 	}
-	return nil
+	_, originErr := newOrigins(c.Origins)
+	_, proxyErr := newAddresses(c.MaxSocketsPerAddress, c.TrustedProxies)
+	return errors.Join(originErr, proxyErr)
 }
 
 // Subscriber listens to the channels of hub shards and sales. It calls a Handler, after every new subscription too.

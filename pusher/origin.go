@@ -22,7 +22,7 @@ func newOrigins(configured []string) (origins, error) {
 	for _, s := range configured {
 		scheme, host, ok := normalOrigin(s)
 		if !ok {
-			return o, fmt.Errorf("pusher: origin %q: want scheme://host[:port]", s)
+			return o, fmt.Errorf("pusher.origins: %q: want scheme://host[:port]", s)
 		}
 		o.allowed[scheme+"://"+host] = true
 	}

@@ -52,7 +52,7 @@ type Pusher struct {
 // New builds a pusher; Run serves it.
 func New(cfg Config, d Deps) (*Pusher, error) {
 	cfg = cfg.WithDefaults()
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	if d.Now == nil {

@@ -162,6 +162,9 @@ func (c *Config) embedded() bool {
 
 // validate checks what cannot be checked key by key.
 func (c *Config) validate(roles []string) error {
+	if err := c.Pusher.Check(); err != nil {
+		return err
+	}
 	if c.embedded() {
 		if len(roles) != len(AllRoles()) {
 			return errors.New("redis.addrs, kafka.brokers and database.dsn must be set: one role alone cannot use embedded back ends")

@@ -141,8 +141,13 @@ func (c *command) serve(ctx context.Context, roles []string) error {
 		return err
 	}
 	if c.checkConfig {
-		_, err := fmt.Fprint(c.out, config.Print(&cfg))
-		return err
+		if _, err := fmt.Fprint(c.out, config.Print(&cfg)); err != nil {
+			return err
+		}
+		if err := cfg.Pusher.Check(); err != nil {
+			return fmt.Errorf("%w: %w", config.ErrConfig, err)
+		}
+		return nil
 	}
 	log, err := telemetry.NewLogger(c.err, cfg.Log.Level, cfg.Log.Format)
 	if err != nil {

@@ -19,6 +19,8 @@ func TestWrongUsage(t *testing.T) {
 		{"bench push --redis 127.0.0.1:1 --sockets 1 --processes 2", "--sockets"},
 		{"bench push --redis 127.0.0.1:1 --for=-1s", "--for"},
 		{"--check-config --set pusher.loops=-1", "pusher.loops: must not be negative"},
+		{"--check-config --set pusher.pingEvery=60s", "pusher.peerTimeout: must be at least twice"},
+		{"--set pusher.origins=nonsense", "pusher.origins: \"nonsense\""},
 	} {
 		var out, errOut bytes.Buffer
 		if code := Main(strings.Fields(try.args), nil, &out, &errOut); code != exitUsage || !strings.Contains(errOut.String(), try.says) {
