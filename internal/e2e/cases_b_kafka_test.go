@@ -69,6 +69,10 @@ func (s *stack) tokensInTopic() map[string]int {
 	tokens := map[string]int{}
 	for _, p := range parts {
 		leader, err := kafka.DialLeader(ctx, "tcp", addr, p.Topic, p.ID)
+		for err != nil && ctx.Err() == nil { // a broker that was frozen may have no leader for a moment
+			time.Sleep(100 * time.Millisecond)
+			leader, err = kafka.DialLeader(ctx, "tcp", addr, p.Topic, p.ID)
+		}
 		if err != nil {
 			s.t.Fatal(err)
 		}
