@@ -83,7 +83,7 @@ func TestBadRequests(t *testing.T) {
 		{"zero quantity", "POST", orders, strings.Replace(good, "}", `,"quantity":0}`, 1), jsonAuth, 400, "invalid_request"},
 		{"above maxPerUser", "POST", orders, strings.Replace(good, "}", `,"quantity":3}`, 1), jsonAuth, 400, "invalid_request"},
 		{"unknown member", "POST", orders, strings.Replace(good, "}", `,"price":"0.01"}`, 1), jsonAuth, 400, "invalid_request"},
-		{"unknown commodity", "POST", orders, strings.Replace(good, "C1", "C9", 1), jsonAuth, 404, "not_found"},
+		{"unknown commodity", "POST", orders, strings.Replace(good, `"commodityId":"C1"`, `"commodityId":"C9"`, 1), jsonAuth, 404, "not_found"},
 		{"unknown activity", "POST", "/v1/activities/NOPE/orders", good, jsonAuth, 400, "invalid_token"},
 		{"forged token", "POST", orders, strings.Replace(good, token[:4], "AAAA", 1), jsonAuth, 400, "invalid_token"},
 		{"body too large", "POST", orders, strings.Replace(good, "}", `,"x":"`+strings.Repeat("y", 9000)+`"}`, 1), jsonAuth, 413, "body_too_large"},
