@@ -19,6 +19,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"seckill/internal/testenv"
 	"seckill/internal/testenv/browser"
 )
 
@@ -106,6 +107,9 @@ func report(t *testing.T, verdicts []verdict) (names []string) {
 // startNode runs a file in a process of its own.
 func startNode(t *testing.T) runFile {
 	node, err := exec.LookPath("node")
+	if err != nil && testenv.Required(testenv.NameNode) {
+		t.Fatal(err)
+	}
 	if err != nil {
 		t.Skip("needs Node 20 or later in PATH")
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,23 +19,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"seckill/internal/sale"
+	"seckill/internal/testenv"
 )
 
 // eachBroker runs a test on the stand-in, and on a real broker where there is one. Topics and group are the test's own.
 func eachBroker(t *testing.T, test func(t *testing.T, o Options)) {
 	t.Helper()
-	run := func(name string, brokers []string) {
+	run := func(name string, brokers func(t *testing.T) []string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := ownTopics(brokers)
+			o := ownTopics(brokers(t))
 			ensureTopics(t, o)
 			test(t, o)
 		})
 	}
-	run("kfake", fakeBroker(t).ListenAddrs())
-	if addr := os.Getenv("SECKILL_TEST_KAFKA"); addr != "" {
-		run("kafka", strings.Split(addr, ","))
-	}
+	run("kfake", func(t *testing.T) []string { return fakeBroker(t).ListenAddrs() })
+	run("kafka", func(t *testing.T) []string { return strings.Split(testenv.Kafka(t), ",") })
 }
 
 func fakeBroker(t *testing.T) *kfake.Cluster {

@@ -1,12 +1,12 @@
 package queue_test
 
 import (
-	"os"
 	"strings"
 	"testing"
 
 	"seckill/internal/embedded"
 	"seckill/internal/queue/queuetest"
+	"seckill/internal/testenv"
 )
 
 // The conformance suite on the stand-in. It protects S10; FS-037, FS-042, FS-043, FS-046, FS-047, FS-049, FS-051, FS-061
@@ -24,9 +24,5 @@ func TestConformanceEmbedded(t *testing.T) {
 // The same suite on a real broker.
 func TestConformanceKafka(t *testing.T) {
 	t.Parallel()
-	addr := os.Getenv("SECKILL_TEST_KAFKA")
-	if addr == "" {
-		t.Skip("SECKILL_TEST_KAFKA is not set: no real Kafka")
-	}
-	queuetest.Run(t, strings.Split(addr, ","))
+	queuetest.Run(t, strings.Split(testenv.Kafka(t), ","))
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"seckill/internal/embedded"
 	"seckill/internal/queue"
 	"seckill/internal/sale"
+	"seckill/internal/testenv"
 )
 
 // The simulation proves the product only if its broker keeps and gives what a Kafka does: random histories of publish,
@@ -34,11 +34,7 @@ func TestBrokerKeepsWhatKafkaKeeps(t *testing.T) {
 		compareBrokers(t, b.KafkaBrokers, histories(200))
 	})
 	t.Run("kafka", func(t *testing.T) {
-		addr := os.Getenv("SECKILL_TEST_KAFKA")
-		if addr == "" {
-			t.Skip("SECKILL_TEST_KAFKA is not set: no real Kafka")
-		}
-		compareBrokers(t, strings.Split(addr, ","), histories(60))
+		compareBrokers(t, strings.Split(testenv.Kafka(t), ","), histories(60))
 	})
 }
 

@@ -36,9 +36,10 @@ const (
 	NameMySQL    = "mysql"
 	NameKafka    = "kafka"
 	NameChromium = "chromium"
+	NameNode     = "node"
 )
 
-// Required reports whether SECKILL_REQUIRE lists the server.
+// Required reports whether SECKILL_REQUIRE lists a server or program.
 func Required(name string) bool {
 	return slices.ContainsFunc(strings.Split(os.Getenv(EnvRequire), ","), func(s string) bool {
 		return strings.TrimSpace(s) == name

@@ -212,9 +212,7 @@ func TestServerDiesWithItsParent(t *testing.T) {
 		select {}
 	}
 	t.Parallel()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("needs redis-server")
-	}
+	OwnRedis(t, RedisOptions{}) // skips, or fails, where there is none
 	if !diesWithParent {
 		t.Skip("no parent-death signal on this system")
 	}

@@ -38,6 +38,7 @@ func needs() []need {
 		{testenv.NameKafka, testenv.EnvKafka, []string{"mvn"}, []string{"maven"}},
 		{testenv.NameChromium, testenv.EnvChromium,
 			[]string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"}, []string{"chromium"}},
+		{testenv.NameNode, "", []string{"node"}, []string{"nodejs"}},
 		{"race detector", "", []string{"gcc", "cc"}, []string{"gcc", "libc6-dev"}},
 	}
 }

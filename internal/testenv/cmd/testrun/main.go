@@ -5,7 +5,7 @@
 //	testrun -stages unit,race  some of them
 //	testrun -- COMMAND ARGS    one command with the servers up and the SECKILL_TEST_* variables set
 //
-// Environment: SECKILL_TEST_* name servers to use instead of starting them; SECKILL_REQUIRE=redis,mysql,kafka,chromium
+// Environment: SECKILL_TEST_* name servers to use instead of starting them; SECKILL_REQUIRE=redis,mysql,kafka,chromium,node
 // makes a missing one a failure; SECKILL_LONG=1 runs the long tests; SECKILL_INSTALL=no never installs a package; CI
 // set makes fuzzing longer.
 package main
