@@ -58,7 +58,6 @@ type PushReport struct {
 }
 
 const (
-	benchSale   = "BENCH"
 	onTheirWay  = 20_000
 	mostAtOnce  = 256 // results in one pipeline
 	publishers  = 4   // at the fixed rate, side by side, as several consumers are

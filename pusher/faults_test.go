@@ -126,19 +126,22 @@ func TestFS069_DeadPeersAreRemoved(t *testing.T) {
 	}
 }
 
+// dialSmall connects with so small a buffer that a peer which does not read is soon noticed.
+func dialSmall(network, addr string) (net.Conn, error) {
+	conn, err := net.Dial(network, addr)
+	if err == nil {
+		err = conn.(*net.TCPConn).SetReadBuffer(4096)
+	}
+	return conn, err
+}
+
 // FS-070: one of 100 stops reading while 5,000 messages go out. The others do not notice; the slow one is closed with 4408
 // once it reads again, and its state is told when it comes back.
 func TestFS070_SlowPeer(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	r := start(t, w, Config{SendBufferBytes: 4096, CloseWait: patience, WriteTimeout: patience})
-	slow, _, err := r.dial(1000, dialer{netDial: func(network, addr string) (net.Conn, error) {
-		conn, err := net.Dial(network, addr)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(4096)
-		}
-		return conn, err
-	}})
+	slow, _, err := r.dial(1000, dialer{netDial: dialSmall})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,13 +224,7 @@ func TestFS070_PeerThatNeverReads(t *testing.T) {
 func TestFS070_LastFrameNeverGoesOut(t *testing.T) {
 	t.Parallel()
 	r := start(t, newWorld(), Config{SendBufferBytes: 4096, WriteTimeout: 300 * time.Millisecond, PingEvery: time.Hour, CatalogRefresh: time.Hour})
-	conn, _, err := r.dial(1, dialer{netDial: func(network, addr string) (net.Conn, error) {
-		conn, err := net.Dial(network, addr)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(4096)
-		}
-		return conn, err
-	}})
+	conn, _, err := r.dial(1, dialer{netDial: dialSmall})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -261,10 +261,7 @@ func (r *reader) reread(ctx context.Context) {
 			if err := r.rereadShard(ctx, shard); err != nil {
 				r.log.Warn("pusher: users of a shard could not be read again, trying on", "shard", shard, "err", err)
 				r.again(shard)
-				select {
-				case <-ctx.Done():
-				case <-time.After(time.Second):
-				}
+				pause(ctx, time.Second)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (s *stack) watchSale(id string, total int64) *saleWatch {
 			case <-w.stop:
 				return
 			case <-tick.C:
-				w.look(s.db, id)
+				w.look(s.db)
 			}
 		}
 	}()
@@ -59,13 +59,13 @@ func (s *stack) watchSale(id string, total int64) *saleWatch {
 }
 
 // look reads both numbers in one statement, which sees one state of the database.
-func (w *saleWatch) look(db *sql.DB, id string) {
+func (w *saleWatch) look(db *sql.DB) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	var epoch, sold, orders int64
 	err := db.QueryRowContext(ctx, "SELECT (SELECT epoch FROM activity WHERE id = ?), "+
 		"(SELECT sold_count FROM stock_table WHERE activity_id = ? AND commodity_id = 'C1'), "+liveOrders(),
-		times(18, id)...).Scan(&epoch, &sold, &orders)
+		times(18, w.id)...).Scan(&epoch, &sold, &orders)
 	if err != nil {
 		return // the database is down
 	}

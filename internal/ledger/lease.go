@@ -11,8 +11,8 @@ import (
 )
 
 // AcquireLease takes a named lease for ttl, also from another process of the same name, which is taken for one that has
-// crashed. It returns the fence number, which grows each time: the higher number is the later holder (R17). Time is the database's own, so that the clocks of the processes do not matter. sale.ErrConflict: another
-// holder has it.
+// crashed. It returns the fence number, which grows each time: the higher number is the later holder (R17). Time is the
+// database's own, so that the clocks of the processes do not matter. sale.ErrConflict: another holder has it.
 func (l *Ledger) AcquireLease(ctx context.Context, name, holder string, ttl time.Duration) (int64, error) {
 	if holder == "" || len(holder) > 128 || len(name) > 64 || plainText(holder+name, 192) != holder+name {
 		return 0, sale.Errorf(sale.CodeInvalidRequest, "lease: name and holder must be plain ASCII of at most 64 and 128 bytes")

@@ -10,7 +10,8 @@ import (
 	"seckill/internal/sale"
 )
 
-// RaiseEpoch starts a rebuild (R10): it raises the epoch of an activity and returns the new one. fence is the
+// RaiseEpoch starts a rebuild (R10): it raises the epoch of an activity and returns the new one; epoch_at notes when, for
+// whoever looks into the database. fence is the
 // leader's fence number; a leader that has been replaced by one with a higher fence gets sale.ErrConflict.
 func (l *Ledger) RaiseEpoch(ctx context.Context, id string, fence int64) (int64, error) {
 	var epoch int64
